@@ -1,0 +1,245 @@
+"""The records and enums that the stages share. Frozen, keyword-only; changed by copy.
+
+A row of the corpus is identified by its `input_hash`, 16 bytes, all through the house. What moves
+in columns (the corpus' batches, the plan, the memo table) stays in Arrow and numpy; the records
+here are for what moves one at a time.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+
+class MemoStatus(StrEnum):
+    """What the memo table says of a key."""
+
+    OK = "ok"
+    FAILED = "failed"
+    PARTIAL = "partial"
+
+
+class RowStatus(StrEnum):
+    """What the output says of a row."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    PENDING = "pending"
+
+
+class RunState(StrEnum):
+    """`RUNNING` is believed only while the run's lock is held."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+class FinishReason(StrEnum):
+    """vLLM's names."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    REPETITION = "repetition"
+    ERROR = "error"
+
+
+class ErrorType(StrEnum):
+    """Why a row has no summary."""
+
+    EMPTY_TEXT = "empty_text"
+    INVALID_JSON = "invalid_json"
+    MISSING_TEXT = "missing_text"
+    NOT_TEXT = "not_text"
+    PROMPT_TOO_LONG = "prompt_too_long"
+    EMPTY_OUTPUT = "empty_output"
+    ENGINE_REJECTED = "engine_rejected"
+    ENGINE_ERROR = "engine_error"
+    KV_CACHE_TOO_SMALL = "kv_cache_too_small"
+
+
+PERMANENT_ERRORS = {
+    # True: the same job gives the same failure again, so `submit` leaves the row alone.
+    # False: another try or another machine may succeed, so the next `submit` tries again.
+    ErrorType.EMPTY_TEXT: True,
+    ErrorType.INVALID_JSON: True,
+    ErrorType.MISSING_TEXT: True,
+    ErrorType.NOT_TEXT: True,
+    ErrorType.PROMPT_TOO_LONG: True,
+    ErrorType.EMPTY_OUTPUT: True,
+    ErrorType.ENGINE_REJECTED: True,
+    ErrorType.ENGINE_ERROR: False,
+    ErrorType.KV_CACHE_TOO_SMALL: False,
+}
+
+
+class Flag(StrEnum):
+    """What a reader of a summary should know about how it came to be."""
+
+    REPLACED_CHARACTERS = "replaced_characters"  # bytes or surrogates that are not text became U+FFFD
+    CAPPED = "capped"  # the output reached max_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """A half-open range of input tokens: `lower <= tokens < upper`; the last has no upper end."""
+
+    lower: int
+    upper: int | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.lower:06d}-{'' if self.upper is None else format(self.upper, '06d')}"
+
+    @property
+    def label(self) -> str:
+        return f"{_short(self.lower)}+" if self.upper is None else f"{_short(self.lower)}–{_short(self.upper)}"
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens // 1024}K" if tokens and tokens % 1024 == 0 else str(tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """A planned text on its way to the engine. `token_ids` are the text alone, without the prompt."""
+
+    key: bytes
+    token_ids: list[int]
+    attempts: int = 0  # failed attempts so far
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One call of the engine. `document_span` is where the document stands in `prompt_token_ids`."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    document_span: tuple[int, int]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """What the engine gave back for one request; `error` is set when `finish_reason` is `ERROR`."""
+
+    request_id: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    input_tokens: int
+    cached_tokens: int = 0
+    error_type: ErrorType | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """A row of the memo table. `token_ids` are kept for a `PARTIAL` row only: decoding goes on from them.
+
+    `input_tokens` counts the tokens of all prompts computed for the document, `kept_tokens` those of
+    the document itself that the model read.
+    """
+
+    key: bytes
+    status: MemoStatus
+    summary: str | None = None
+    error_type: ErrorType | None = None
+    error: str | None = None
+    finish_reason: FinishReason | None = None
+    flags: tuple[str, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    kept_tokens: int = 0
+    num_parts: int = 1
+    attempts: int = 0
+    engine: str = ""
+    token_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCounts:
+    """Every input row once: `total = ok + failed + skipped + pending`, and before publication
+    `total = skipped + unusable + duplicate + reused + to_run`.
+    """
+
+    total: int = 0
+    ok: int = 0
+    failed: int = 0
+    skipped: int = 0
+    pending: int = 0
+    reused: int = 0
+    duplicate: int = 0
+    computed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCounts:
+    """Tokens of this run: prompts, outputs, prompt tokens taken from the prefix cache, and computed again."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    recomputed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSeconds:
+    total: float = 0.0
+    planning: float = 0.0
+    loading: float = 0.0
+    running: float = 0.0
+    publishing: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMetrics:
+    """The batch completion metrics: they describe the job, and are what an autoscaler may read."""
+
+    waiting_prefill_tokens: int = 0
+    running_decode_sequences: int = 0
+    kv_cache_usage: float = 0.0
+    num_preemptions: int = 0
+    prefill_tokens_per_second: float = 0.0
+    decode_tokens_per_second: float = 0.0
+    oldest_wait_seconds: float = 0.0
+    seconds_to_completion: float | None = None
+    store_wait_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One submission of a corpus to a job, as it stands; rewritten while the run goes on."""
+
+    job_id: str
+    run_id: str
+    seed: int
+    corpus_id: str
+    corpus: list[str]
+    state: RunState
+    stop_reason: str | None = None
+    exit_code: int | None = None
+    output: str | None = None
+    engine: str | None = None
+    pid: int = 0
+    host: str = ""
+    started_at: str = ""
+    updated_at: str = ""
+    first_planned_at: str | None = None
+    to_run: int = 0
+    rows: RowCounts = field(default_factory=RowCounts)
+    tokens: TokenCounts = field(default_factory=TokenCounts)
+    seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
+    metrics: BatchMetrics = field(default_factory=BatchMetrics)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
