@@ -1,0 +1,3 @@
+"""batchrun: an offline batch summarization job runner."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""`python -m batchrun` is `batchrun`."""
+
+from batchrun.cli.main import run
+
+run()

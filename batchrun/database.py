@@ -1,0 +1,50 @@
+"""The one way DuckDB is opened: bounded memory, spilling to a folder that outlives nothing."""
+
+import os
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+
+import duckdb
+
+MEMORY_LIMIT = "384MB"
+"""Holds the working set of a join of 1,000,000 keys; what is larger spills."""
+
+
+class Database:
+    """An in-memory DuckDB for the length of one task; close it, or use it in a `with` block."""
+
+    def __init__(self, scratch: Path, *, memory_limit: str = MEMORY_LIMIT) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.folder = TemporaryDirectory(prefix=f"duckdb-{os.getpid()}-", dir=scratch)
+        self.connection = duckdb.connect(
+            config={
+                "memory_limit": memory_limit,
+                "temp_directory": self.folder.name,
+                "preserve_insertion_order": False,
+                "threads": min(4, os.cpu_count() or 1),
+            }
+        )
+
+    def __enter__(self) -> "Database":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.connection.close()
+        self.folder.cleanup()
+
+
+@cache
+def statements(package: str) -> dict[str, str]:
+    """The named statements of a package's `queries.sql`: each follows a line `-- name: what it is for`."""
+    text = resources.files(package).joinpath("queries.sql").read_text(encoding="utf-8")
+    pieces = re.split(r"^-- (\w+): .*$", text, flags=re.MULTILINE)
+    return dict(zip(pieces[1::2], (sql.strip() for sql in pieces[2::2]), strict=True))

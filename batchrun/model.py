@@ -1,0 +1,132 @@
+"""A model's files: where they are, and which content they have, without loading them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import xxhash
+
+from batchrun import atomic_file
+from batchrun.errors import ConfigError
+
+DEFAULT_MAX_MODEL_LEN = 8192
+
+
+class ModelsRecord(msgspec.Struct):
+    """`checkpoints/models.json`: hub revisions as first resolved, and content hashes by file stamps."""
+
+    revisions: dict[str, str] = {}
+    hashes: dict[str, tuple[int, int, int, int, str]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model folder. `content` is what the fingerprint holds: `<id>@<commit>` or `xxh3:<hash of files>`."""
+
+    name: str
+    folder: Path
+    content: str
+    config: dict[str, Any]
+
+    @property
+    def max_position_embeddings(self) -> int | None:
+        text_config = self.config.get("text_config", {})
+        return self.config.get("max_position_embeddings") or text_config.get("max_position_embeddings")
+
+    def max_model_len(self, asked: int | None) -> int:
+        """The context to run with, in tokens. Raises ConfigError where the model has less than asked."""
+        limit = self.max_position_embeddings
+        if asked is not None and limit is not None and asked > limit:
+            raise ConfigError(
+                f"engine.max_model_len is {asked:,}, but {self.name} reads at most {limit:,} tokens",
+                f"Set engine.max_model_len to {limit} or less.",
+            )
+        return asked or min(limit or DEFAULT_MAX_MODEL_LEN, DEFAULT_MAX_MODEL_LEN)
+
+
+def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
+    """Find the model: a folder (relative ones from `base`), or a hub id, pinned at its first use.
+
+    `record` keeps what was resolved. Raises ConfigError where the model can not be had.
+    """
+    known = _read_record(record)
+    before = msgspec.json.encode(known)
+    folder = base / Path(name).expanduser()
+    if folder.is_dir():
+        content = f"xxh3:{_content_hash(folder, known)}"
+    else:
+        folder, commit = _from_hub(name, revision, known)
+        content = f"{name}@{commit}"
+    if msgspec.json.encode(known) != before:
+        atomic_file.make_folder(record.parent)
+        atomic_file.write_bytes(record, msgspec.json.encode(known), "models")
+    return Model(name=name, folder=folder, content=content, config=_read_config(folder))
+
+
+def _read_record(record: Path) -> ModelsRecord:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=ModelsRecord)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return ModelsRecord()
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = msgspec.json.decode((folder / "config.json").read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            f"{folder} is no model folder: config.json: {error}",
+            "Set model in the spec to a folder with config.json, tokenizer.json and weights.",
+        ) from error
+    return config
+
+
+def _content_hash(folder: Path, known: ModelsRecord) -> str:
+    whole = xxhash.xxh3_128()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        relative = path.relative_to(folder)
+        if not any(part.startswith(".") for part in relative.parts):
+            whole.update(f"{relative.as_posix()}\0{_file_hash(path, known)}\0".encode(errors="surrogateescape"))
+    return whole.hexdigest()
+
+
+def _file_hash(path: Path, known: ModelsRecord) -> str:
+    """The hash of a file, read again whenever its size or one of its stamps has changed."""
+    stat = path.stat()
+    stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    cached = known.hashes.get(str(path.absolute()))
+    if cached is not None and cached[:4] == stamp:
+        return cached[4]
+    content = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            content.update(block)
+    known.hashes[str(path.absolute())] = (*stamp, content.hexdigest())
+    return content.hexdigest()
+
+
+def _from_hub(name: str, revision: str, known: ModelsRecord) -> tuple[Path, str]:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    pinned = known.revisions.get(f"{name}@{revision}", revision)
+    cached_first = pinned != revision or os.environ.get("HF_HUB_OFFLINE") == "1"
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    for local_files_only in (cached_first, not cached_first):
+        try:
+            found = snapshot_download(
+                name, revision=pinned, allow_patterns=patterns, local_files_only=local_files_only
+            )
+        except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
+            failure = error
+        else:
+            known.revisions[f"{name}@{revision}"] = Path(found).name
+            return Path(found), Path(found).name
+    raise ConfigError(
+        f"model {name!r} (revision {pinned!r}) is neither a folder nor to be had from the hub: "
+        f"{str(failure).splitlines()[0]}",
+        "Set model in the spec to a local folder, or download the model once while the hub can be reached.",
+    )

@@ -1,0 +1,1 @@
+"""Text to token ids and back, for planning and worker. No model, no transformers."""

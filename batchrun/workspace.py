@@ -1,0 +1,132 @@
+"""Where everything lies: the three folders of a workspace, and the paths below them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from batchrun.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusPaths:
+    """The files of one corpus of one job and seed; whoever holds `lock` may write them."""
+
+    checkpoint: Path
+    spool: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.checkpoint / "plan.parquet"
+
+    @property
+    def carried(self) -> Path:
+        return self.checkpoint / "carried.parquet"
+
+    @property
+    def plan_record(self) -> Path:
+        return self.checkpoint / "plan.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.checkpoint / "lock"
+
+    @property
+    def runs(self) -> Path:
+        return self.checkpoint / "runs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPaths:
+    """The files of one job and seed."""
+
+    job: Path
+    spools: Path
+    seed: int
+
+    @property
+    def job_record(self) -> Path:
+        return self.job / "job.json"
+
+    @property
+    def seed_folder(self) -> Path:
+        return self.job / f"seed-{self.seed}"
+
+    @property
+    def segments(self) -> Path:
+        return self.seed_folder / "segments"
+
+    @property
+    def corpora(self) -> Path:
+        return self.seed_folder / "corpora"
+
+    @property
+    def scratch(self) -> Path:
+        """Where DuckDB spills; nothing in it outlives a run."""
+        return self.spools / f"seed-{self.seed}" / "scratch"
+
+    def corpus(self, corpus_id: str) -> CorpusPaths:
+        return CorpusPaths(
+            checkpoint=self.corpora / corpus_id, spool=self.spools / f"seed-{self.seed}" / corpus_id
+        )
+
+    def seeds(self) -> list[int]:
+        return sorted(int(path.name.removeprefix("seed-")) for path in self.job.glob("seed-*"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """`jobs/`, `buckets/` and `checkpoints/` below `home`."""
+
+    home: Path
+
+    @property
+    def jobs(self) -> Path:
+        return self.home / "jobs"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.home / "checkpoints"
+
+    @property
+    def buckets(self) -> Path:
+        return self.home / "buckets"
+
+    @property
+    def models_record(self) -> Path:
+        """Hub revisions as first resolved, and content hashes of model folders."""
+        return self.checkpoints / "models.json"
+
+    def job(self, job_id: str, seed: int) -> JobPaths:
+        return JobPaths(job=self.checkpoints / job_id, spools=self.buckets / job_id, seed=seed)
+
+    def job_ids(self) -> list[str]:
+        return sorted(path.parent.name for path in self.checkpoints.glob("*/job.json"))
+
+    def find_job(self, given: str) -> str:
+        """The job id that `given` is, or is the only beginning of. Raises ConfigError."""
+        job_ids = self.job_ids()
+        matches = [given] if given in job_ids else [job_id for job_id in job_ids if job_id.startswith(given)]
+        if len(matches) == 1:
+            return matches[0]
+        known = ", ".join(matches or job_ids) or "none yet"
+        reason = f"job {given!r} is ambiguous" if matches else f"there is no job {given!r} in {self.checkpoints}"
+        raise ConfigError(f"{reason}: {known}", "Give one of these ids, or another workspace with --home.")
+
+
+def find_workspace(home: str | None, environment: Mapping[str, str] = os.environ) -> Workspace:
+    """The workspace by option, by BATCHRUN_HOME, or the nearest folder upwards that holds `jobs/`."""
+    named = home or environment.get("BATCHRUN_HOME")
+    if named:
+        return Workspace(home=Path(named).expanduser().absolute())
+    here = Path.cwd()
+    nearest = (folder for folder in (here, *here.parents) if (folder / "jobs").is_dir())
+    return Workspace(home=next(nearest, here))
+
+
+def corpus_id(inputs: list[str], limit: int | None) -> str:
+    """A short hash of the input paths as given, made absolute, and of the limit on rows."""
+    parts = [os.path.abspath(path) for path in inputs] + ([f"limit={limit}"] if limit is not None else [])
+    return xxhash.xxh3_64_hexdigest("\0".join(parts).encode(errors="surrogateescape"))[:10]
