@@ -7,8 +7,12 @@ from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
+from typing import Any
 
 import duckdb
+import pyarrow as pa
+
+DatabaseError = duckdb.Error
 
 MEMORY_LIMIT = "384MB"
 """Holds the working set of a join of 1,000,000 keys; what is larger spills."""
@@ -28,6 +32,15 @@ class Database:
                 "threads": min(4, os.cpu_count() or 1),
             }
         )
+
+    def read(self, sql: str, parameters: dict[str, Any] | None = None, rows: int = 1 << 17) -> pa.RecordBatchReader:
+        """The result of a query as a stream of Arrow batches; nothing else may be asked meanwhile."""
+        return self.connection.sql(sql, params=parameters).to_arrow_reader(rows)
+
+    def one(self, sql: str) -> tuple[Any, ...]:
+        """The only row of a query. Fetched whole: an unfinished result would block the connection."""
+        [row] = self.connection.execute(sql).fetchall()
+        return tuple(row)
 
     def __enter__(self) -> "Database":
         return self

@@ -23,7 +23,10 @@ class ExitCode(IntEnum):
 
 
 class BatchrunError(Exception):
-    """An end that was foreseen: `reason` says what happened, `hint` what to do next."""
+    """An end that was foreseen: `reason` says what happened, `hint` what to do next.
+
+    `record` is the run record where a run came to this end.
+    """
 
     exit_code = ExitCode.BUG
 
@@ -31,6 +34,7 @@ class BatchrunError(Exception):
         super().__init__(reason, hint)
         self.reason = reason
         self.hint = hint
+        self.record: object | None = None
 
     def __str__(self) -> str:
         return f"{self.reason}\n{self.hint}"

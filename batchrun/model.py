@@ -74,7 +74,9 @@ def _read_record(record: Path) -> ModelsRecord:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config: dict[str, Any] = msgspec.json.decode((folder / "config.json").read_bytes(), type=dict[str, Any])
+        config: dict[str, Any] = msgspec.json.decode(
+            (folder / "config.json").read_bytes(), type=dict[str, Any]
+        )
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(
             f"{folder} is no model folder: config.json: {error}",
@@ -89,7 +91,9 @@ def _content_hash(folder: Path, known: ModelsRecord) -> str:
     for path in files:
         relative = path.relative_to(folder)
         if not any(part.startswith(".") for part in relative.parts):
-            whole.update(f"{relative.as_posix()}\0{_file_hash(path, known)}\0".encode(errors="surrogateescape"))
+            whole.update(
+                f"{relative.as_posix()}\0{_file_hash(path, known)}\0".encode(errors="surrogateescape")
+            )
     return whole.hexdigest()
 
 

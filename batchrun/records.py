@@ -96,7 +96,9 @@ class Bucket:
 
     @property
     def label(self) -> str:
-        return f"{_short(self.lower)}+" if self.upper is None else f"{_short(self.lower)}–{_short(self.upper)}"
+        return (
+            f"{_short(self.lower)}+" if self.upper is None else f"{_short(self.lower)}–{_short(self.upper)}"
+        )
 
 
 def _short(tokens: int) -> str:
@@ -110,7 +112,6 @@ class Document:
     key: bytes
     token_ids: list[int]
     attempts: int = 0  # failed attempts so far
-    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

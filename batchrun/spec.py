@@ -137,6 +137,16 @@ def parse_spec(table: dict[str, Any], path: Path) -> JobSpec:
     return spec
 
 
+def renamed(spec: JobSpec, name: str) -> JobSpec:
+    """The spec under another name. Raises ConfigError for a name that can not be part of a job id."""
+    try:
+        return msgspec.convert({**msgspec.to_builtins(spec), "name": name}, JobSpec)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"name {name!r} can not be used: {error}", "Use letters, digits, '.', '_' and '-'."
+        ) from None
+
+
 def _unknown_keys(table: dict[str, Any], kind: type, where: str) -> Iterator[tuple[str, str, list[str]]]:
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for key, value in table.items():
@@ -151,7 +161,11 @@ def flat_fields(spec: JobSpec) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in msgspec.to_builtins(spec).items():
         nested = isinstance(value, dict)
-        flat |= {f"{name}.{inner}": inner_value for inner, inner_value in value.items()} if nested else {name: value}
+        flat |= (
+            {f"{name}.{inner}": inner_value for inner, inner_value in value.items()}
+            if nested
+            else {name: value}
+        )
     return flat
 
 

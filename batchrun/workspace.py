@@ -112,7 +112,9 @@ class Workspace:
         if len(matches) == 1:
             return matches[0]
         known = ", ".join(matches or job_ids) or "none yet"
-        reason = f"job {given!r} is ambiguous" if matches else f"there is no job {given!r} in {self.checkpoints}"
+        reason = (
+            f"job {given!r} is ambiguous" if matches else f"there is no job {given!r} in {self.checkpoints}"
+        )
         raise ConfigError(f"{reason}: {known}", "Give one of these ids, or another workspace with --home.")
 
 

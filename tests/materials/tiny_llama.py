@@ -4,6 +4,7 @@ It starts and runs fast enough for tests of a real engine. What it writes is noi
 the whole prompt, differs from seed to seed, and ends by itself now and then.
 """
 
+import math
 import shutil
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,14 @@ SHAPE = {
     "tie_word_embeddings": False,  # tied, a random model repeats its last token
     "dtype": "float32",
 }
-ATTENTION_GAIN = 3.0  # sharp attention: a mean over hundreds of tokens would be much the same for any prompt
+# Weights are normal with a deviation of gain / sqrt(inputs), so that a gain of 1 keeps the scale.
+GAINS = {
+    "q_proj": 2.0,  # attention that picks a few tokens: at 1 most greedy outputs repeat one token,
+    "k_proj": 2.0,  # at 3 prompts that differ in one word can get the same output
+    "v_proj": 3.0,
+    "o_proj": 3.0,
+    "lm_head": 3.0,
+}
 END_GAIN = 2.0  # a larger row for the end token: it wins about one step in fifty
 
 
@@ -66,8 +74,8 @@ def _random_model(seed: int) -> Any:
 def _deviation(name: str, num_inputs: int) -> float:
     if "embed_tokens" in name:
         return 1.0
-    gain = ATTENTION_GAIN if "self_attn" in name or "lm_head" in name else 1.0
-    return gain * float(num_inputs) ** -0.5
+    gain = next((gain for part, gain in GAINS.items() if part in name), 1.0)
+    return gain / math.sqrt(num_inputs)
 
 
 def _make(folder: Path) -> Path:

@@ -1,0 +1,129 @@
+"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All on stderr."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchrun.errors import BatchrunError, ExitCode
+from batchrun.records import RunRecord
+from batchrun.reporter import Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LINE_SECONDS = 30.0
+
+
+def show_error(error: BatchrunError) -> None:
+    """What happened, and what to do next."""
+    prefix = "stopped" if error.exit_code is ExitCode.INTERRUPTED else "error"
+    click.echo(f"batchrun: {prefix}: {error.reason}", err=True)
+    click.echo(f"  → {error.hint}", err=True)
+
+
+def console(*, quiet: bool) -> Reporter:
+    """The reporter for this terminal, or for none."""
+    if quiet:
+        return Reporter()
+    return TerminalReporter() if sys.stderr.isatty() else LineReporter()
+
+
+class LineReporter(Reporter):
+    """A line at most every LINE_SECONDS, without control characters."""
+
+    def __init__(self, clock: "Callable[[], float]" = time.monotonic) -> None:
+        self._clock = clock
+        self._said = clock()
+
+    def note(self, text: str) -> None:
+        click.echo(f"batchrun: {text}", err=True)
+
+    def planning(self, num_rows: int) -> None:
+        if self._is_due():
+            self.note(f"planning: {num_rows:,} rows read")
+
+    def running(self, record: RunRecord) -> None:
+        if record.engine is not None and self._is_due():
+            self.note(progress_text(record))
+
+    def _is_due(self) -> bool:
+        if self._clock() - self._said < LINE_SECONDS:
+            return False
+        self._said = self._clock()
+        return True
+
+
+class TerminalReporter(Reporter):
+    """A tqdm bar for planning, one for running."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._phase = ""
+
+    def note(self, text: str) -> None:
+        if self._bar is None:
+            click.echo(f"batchrun: {text}", err=True)
+        else:
+            self._bar.write(f"batchrun: {text}", file=sys.stderr)
+
+    def planning(self, num_rows: int) -> None:
+        bar = self._show("planning", unit=" rows", total=None)
+        bar.update(num_rows - bar.n)
+
+    def running(self, record: RunRecord) -> None:
+        if record.engine is None:
+            return
+        bar = self._show("summarizing", unit=" docs", total=record.to_run)
+        failed = f", {record.rows.failed:,} failed" if record.rows.failed else ""
+        left = record.metrics.seconds_to_completion
+        rate = f"{record.metrics.prefill_tokens_per_second:,.0f}+{record.metrics.decode_tokens_per_second:,.0f} tok/s"
+        bar.set_postfix_str(
+            f"{rate}{failed}{'' if left is None else ', ' + duration(left) + ' left'}", refresh=False
+        )
+        bar.update(record.rows.computed - bar.n)
+        bar.refresh()
+
+    def finished(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+            self._phase = ""
+
+    def _show(self, phase: str, *, unit: str, total: int | None) -> Any:
+        if self._phase != phase:
+            from tqdm import tqdm
+
+            self.finished()
+            shape = (
+                None if total is None else "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
+            )
+            self._bar = tqdm(
+                desc=phase, unit=unit, total=total, file=sys.stderr, bar_format=shape, dynamic_ncols=True
+            )
+            self._phase = phase
+        return self._bar
+
+
+def progress_text(record: RunRecord) -> str:
+    """A run under way in one line."""
+    rows, metrics = record.rows, record.metrics
+    share = f"{rows.computed / record.to_run:.0%}" if record.to_run else "0%"
+    left = (
+        ""
+        if metrics.seconds_to_completion is None
+        else f", about {duration(metrics.seconds_to_completion)} left"
+    )
+    rates = f"{metrics.prefill_tokens_per_second:,.0f} prefill and {metrics.decode_tokens_per_second:,.0f} decode tokens/s"
+    return (
+        f"{rows.computed:,} of {record.to_run:,} documents ({share}), {rows.failed:,} failed, {rates}{left}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 05 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

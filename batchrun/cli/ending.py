@@ -1,0 +1,40 @@
+"""The last words of a run."""
+
+import click
+
+from batchrun.cli.console import duration
+from batchrun.cli.outcome import echo_json, summary
+from batchrun.errors import ExitCode
+from batchrun.records import RunRecord, RunState
+
+
+def tell_end(record: RunRecord, *, as_json: bool, quiet: bool) -> int:
+    """Say how a run ended; returns the exit code."""
+    code = record.exit_code or 0
+    if not (quiet and code == ExitCode.COMPLETE):
+        for line in end_lines(record):
+            click.echo(f"batchrun: {line}", err=True)
+    if as_json:
+        echo_json(summary(record))
+    elif record.state is RunState.COMPLETE and not quiet:
+        click.echo(record.output)
+    return code
+
+
+def end_lines(record: RunRecord) -> list[str]:
+    """How it ended, what it was, and what to do next."""
+    rows, tokens = record.rows, record.tokens
+    if record.state is not RunState.COMPLETE:
+        kept = f"{rows.computed:,} of {record.to_run:,} documents of this run are finished and kept"
+        return [
+            f"stopped ({record.stop_reason}): {kept}",
+            f"go on: batchrun resume {record.job_id}   (or the same submit again)",
+        ]
+    lines = [
+        f"complete: {rows.total:,} rows: {rows.ok:,} ok, {rows.failed:,} failed, {rows.skipped:,} skipped",
+        f"{rows.computed:,} computed, {rows.reused:,} reused, {rows.duplicate:,} duplicate; {tokens.input:,} tokens read, "
+        f"{tokens.output:,} written; {duration(record.seconds.total)}",
+    ]
+    if rows.failed:
+        lines.append(f"list the failures: batchrun results {record.job_id} --only failed")
+    return lines

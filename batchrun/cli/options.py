@@ -1,0 +1,94 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from batchrun.errors import UsageError
+from batchrun.workspace import Workspace, find_workspace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def chained(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+home = click.option(
+    "--home",
+    metavar="DIR",
+    help="The workspace; default: BATCHRUN_HOME, or the nearest folder upwards with jobs/.",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+quiet = click.option("--quiet", "-q", is_flag=True, help="Say nothing on success.")
+job_spec = chained(
+    click.option(
+        "--job",
+        "job_path",
+        metavar="SPEC",
+        help="The job spec; default: jobs/summarize.toml of the workspace.",
+    ),
+    click.option("--name", metavar="N", help="Name of the job; default: the spec's, or its file's stem."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the summaries."),
+)
+corpus = chained(
+    click.option(
+        "--id-column", metavar="COL", help="Column of ids; default: id or doc_id, else row numbers."
+    ),
+    click.option("--text-column", metavar="COL", help="Column of texts; default: text, body or content."),
+    click.option("--keep-columns", metavar="A,B", help="Columns of the corpus to carry into the output."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N rows."),
+)
+max_error_rate = click.option(
+    "--max-error-rate",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    metavar="R",
+    help="Share of failed rows from which the exit code is 3.",
+)
+accept_engine = click.option(
+    "--accept-engine", is_flag=True, help="Go on although this machine resolves engine or dtype differently."
+)
+
+
+def workspace(home_option: str | None) -> Workspace:
+    return find_workspace(home_option)
+
+
+def spec_path(space: Workspace, given: str | None) -> Path:
+    """The spec's file: as given, or of that name in `jobs/`."""
+    if given is None:
+        return space.jobs / "summarize.toml"
+    in_jobs = space.jobs / f"{given.removesuffix('.toml')}.toml"
+    return in_jobs if not Path(given).exists() and in_jobs.exists() else Path(given)
+
+
+def split_columns(given: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip()) if given else ()
+
+
+def output_path(given: str | None, inputs: list[str], seed: int, limit: int | None) -> Path:
+    """Where the summaries go: as given, or beside a single input. Raises UsageError."""
+    if given is not None:
+        return Path(given).absolute()
+    single = Path(inputs[0])
+    if len(inputs) > 1 or not single.exists():
+        if len(inputs) == 1 and not any(character in inputs[0] for character in "*?["):
+            return single.absolute().with_suffix(
+                ".summaries.parquet"
+            )  # not there: said where it is looked for
+        raise UsageError(
+            "several inputs, or a pattern, need an output path",
+            "Say where the summaries go: -o summaries.parquet",
+        )
+    stem = single.absolute().stem if single.is_file() else single.absolute().name
+    marks = (f".limit-{limit}" if limit is not None else "") + (f".seed-{seed}" if seed else "")
+    return single.absolute().parent / f"{stem}{marks}.summaries.parquet"

@@ -1,0 +1,60 @@
+"""The end of a command: its exit code, and the JSON line that scripts read."""
+
+import json
+from typing import Any
+
+import click
+import msgspec
+
+from batchrun.cli.console import show_error
+from batchrun.errors import BatchrunError
+from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
+
+SUMMARY_FIELDS = (
+    "job_id",
+    "run_id",
+    "state",
+    "stop_reason",
+    "exit_code",
+    "output",
+    "rows",
+    "tokens",
+    "seconds",
+)
+
+
+class Finished(Exception):  # noqa: N818 - an end, not an error
+    """All is said; the process ends with this code."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+def summary(record: RunRecord) -> dict[str, Any]:
+    """The JSON object of a run."""
+    fields: dict[str, Any] = msgspec.to_builtins(record)
+    return {name: fields[name] for name in SUMMARY_FIELDS}
+
+
+def failure_summary(error: BatchrunError) -> dict[str, Any]:
+    """The same object for a run that did not come to an end of its own, or did not begin."""
+    record = error.record
+    if isinstance(record, RunRecord):
+        return summary(record)
+    empty = msgspec.to_builtins({"rows": RowCounts(), "tokens": TokenCounts(), "seconds": PhaseSeconds()})
+    said = {"state": RunState.FAILED.value, "stop_reason": error.reason, "exit_code": int(error.exit_code)}
+    return dict.fromkeys(SUMMARY_FIELDS) | said | empty
+
+
+def echo_json(value: Any) -> None:
+    """One line on standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def finish_with_error(error: BatchrunError, *, as_json: bool) -> Finished:
+    """Say an error, and with `--json` the object after it, as the last line."""
+    show_error(error)
+    if as_json:
+        echo_json(failure_summary(error))
+    return Finished(error.exit_code)

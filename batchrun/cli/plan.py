@@ -1,0 +1,89 @@
+"""`batchrun plan`."""
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from batchrun.cli import options
+from batchrun.cli.console import console, duration
+from batchrun.cli.outcome import echo_json
+
+if TYPE_CHECKING:
+    from batchrun.forecast import Forecast
+
+
+@click.command(short_help="what submit would do, and why")
+@click.argument("corpus", nargs=-1, required=True)
+@options.job_spec
+@options.corpus
+@options.home
+@options.as_json
+@options.quiet
+def command(
+    corpus: tuple[str, ...],
+    job_path: str | None,
+    name: str | None,
+    seed: int,
+    id_column: str | None,
+    text_column: str | None,
+    keep_columns: str | None,
+    limit: int | None,
+    home: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Plan CORPUS without running it: rows to run, reused, duplicate, skipped and too long; tokens by
+    bucket; the time it would take where a rate is known. Loads no model; submit uses the plan.
+
+    \b
+    Example:
+      batchrun plan corpus.parquet
+    """
+    from batchrun.corpus.corpus import ColumnWishes
+    from batchrun.forecast import forecast
+    from batchrun.job import open_job
+    from batchrun.preparation import find_corpus
+
+    space = options.workspace(home)
+    job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
+    wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
+    found = forecast(job, find_corpus(job, list(corpus), wishes, limit), console(quiet=quiet))
+    if as_json:
+        echo_json(msgspec.to_builtins(found))
+    else:
+        click.echo(render(found))
+
+
+def render(found: "Forecast") -> str:
+    """The plan as a person reads it."""
+    counts, outline = found.counts, found.outline
+    lines = [f"job {found.job_id}, seed {found.seed}: {counts.total:,} rows"]
+    lines += [
+        f"  {number:>12,}  {label}"
+        for number, label in (
+            (counts.to_run, f"to run: {counts.to_run_tokens:,} tokens to read"),
+            (counts.reused, "reused: finished by an earlier run"),
+            (counts.duplicate, "duplicate: the text stood before; computed once"),
+            (counts.skipped, "skipped: empty, blank or null"),
+            (found.too_long, f"too long: over {found.longest_document:,} tokens"),
+            (counts.unusable - found.too_long, "unusable: no text could be read"),
+        )
+    ]
+    lines.append("input tokens   documents        tokens")
+    lines += [
+        f"  {label:<12} {documents:>9,}  {outline.tokens_by_bucket[label]:>12,}"
+        for label, documents in outline.documents_by_bucket.items()
+        if documents
+    ]
+    lines.append(
+        f"padding, were the engine a padded one: {outline.padding_without_buckets:.0%} of its tokens in input "
+        f"order, {outline.padding_with_buckets:.0%} with buckets"
+    )
+    known = found.estimated_seconds
+    lines.append(
+        "time: no rate known yet; a first run measures it"
+        if known is None
+        else f"time: about {duration(known)}"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,74 @@
+"""`batchrun results`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from batchrun.cli import options
+from batchrun.cli.outcome import echo_json
+from batchrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@click.command(short_help="publish what there is, now; list failures")
+@click.argument("job_id")
+@click.option("--output", "-o", metavar="OUT", help="Where to write the summaries that there are.")
+@click.option(
+    "--only", type=click.Choice(["failed"]), help="List the failed rows with their reasons instead."
+)
+@click.option("--seed", type=int, help="The seed, where the job has runs of several.")
+@click.option(
+    "--corpus", "corpus_id", metavar="ID", help="The corpus id, where the job has several; see status."
+)
+@options.home
+@options.as_json
+def command(
+    job_id: str,
+    output: str | None,
+    only: str | None,
+    seed: int | None,
+    corpus_id: str | None,
+    home: str | None,
+    as_json: bool,
+) -> None:
+    """Publish what JOB_ID has by now, also while it runs: rows without a summary are `pending`.
+
+    \b
+    Examples:
+      batchrun results summarize-1f2e3d4c -o so-far.parquet
+      batchrun results summarize-1f2e3d4c --only failed
+    """
+    from batchrun.job import reopen_job
+    from batchrun.selection import last_run
+    from batchrun.snapshot import failed_rows, publish_now
+
+    if (output is None) == (only is None):
+        raise UsageError("results needs -o OUT or --only failed", "See batchrun results --help.")
+    space = options.workspace(home)
+    full_id = space.find_job(job_id)
+    last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
+    job = reopen_job(space, full_id, seed=last.seed)
+    if output is None:
+        _list(failed_rows(job, last.corpus_id), as_json=as_json)
+        return
+    target = Path(output).absolute()
+    counts = publish_now(job, last.corpus_id, target)
+    said = {status: getattr(counts, status) for status in ("total", "ok", "failed", "skipped", "pending")}
+    click.echo(f"batchrun: {', '.join(f'{number:,} {status}' for status, number in said.items())}", err=True)
+    if as_json:
+        echo_json({"job_id": full_id, "output": str(target), "rows": said})
+    else:
+        click.echo(target)
+
+
+def _list(rows: "Iterator[dict[str, Any]]", *, as_json: bool) -> None:
+    for row in rows:
+        if as_json:
+            echo_json(row)
+        else:
+            click.echo(
+                f"{row['source']} row {row['row']} id {row['doc_id']}: {row['error_type']}: {row['error']}"
+            )

@@ -1,0 +1,61 @@
+"""`batchrun resume`."""
+
+from pathlib import Path
+
+import click
+
+from batchrun.cli import options
+from batchrun.cli.console import console
+from batchrun.cli.ending import tell_end
+from batchrun.cli.outcome import finish_with_error
+from batchrun.errors import BatchrunError
+
+
+@click.command(short_help="continue a job from its spool, without the corpus")
+@click.argument("job_id")
+@click.option("--failed", is_flag=True, help="Compute failed rows again, permanent failures too.")
+@click.option("--output", "-o", metavar="OUT", help="The output; default: where the run before wrote it.")
+@click.option("--seed", type=int, help="The seed, where the job has runs of several.")
+@click.option(
+    "--corpus", "corpus_id", metavar="ID", help="The corpus id, where the job has several; see status."
+)
+@options.max_error_rate
+@options.accept_engine
+@options.home
+@options.as_json
+@options.quiet
+def command(
+    job_id: str,
+    failed: bool,
+    output: str | None,
+    seed: int | None,
+    corpus_id: str | None,
+    max_error_rate: float,
+    accept_engine: bool,
+    home: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Continue JOB_ID (or its beginning) where it stopped; the corpus may have changed or be gone.
+
+    \b
+    Example:
+      batchrun resume summarize-1f2e3d4c
+    """
+    try:
+        from batchrun.job import reopen_job
+        from batchrun.runner import RunOptions, resume
+        from batchrun.selection import last_run
+
+        space = options.workspace(home)
+        full_id = space.find_job(job_id)
+        last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
+        job = reopen_job(space, full_id, seed=last.seed)
+        target = Path(output or last.output or "").absolute()
+        run_options = RunOptions(
+            output=target, max_error_rate=max_error_rate, accept_engine=accept_engine, retry_all=failed
+        )
+        record = resume(job, last, run_options, console(quiet=quiet))
+    except BatchrunError as error:
+        raise finish_with_error(error, as_json=as_json) from None
+    return tell_end(record, as_json=as_json, quiet=quiet)

@@ -1,0 +1,69 @@
+"""`batchrun submit`."""
+
+import click
+
+from batchrun.cli import options
+from batchrun.cli.console import console
+from batchrun.cli.ending import tell_end
+from batchrun.cli.outcome import finish_with_error
+from batchrun.errors import BatchrunError
+
+
+@click.command(short_help="start or continue the summaries of a corpus")
+@click.argument("corpus", nargs=-1, required=True)
+@options.job_spec
+@click.option(
+    "--output",
+    "-o",
+    metavar="OUT",
+    help="The output; default: <corpus stem>.summaries.parquet beside the corpus.",
+)
+@options.corpus
+@options.max_error_rate
+@options.accept_engine
+@options.home
+@options.as_json
+@options.quiet
+def command(
+    corpus: tuple[str, ...],
+    job_path: str | None,
+    name: str | None,
+    seed: int,
+    output: str | None,
+    id_column: str | None,
+    text_column: str | None,
+    keep_columns: str | None,
+    limit: int | None,
+    max_error_rate: float,
+    accept_engine: bool,
+    home: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Summarize CORPUS (Parquet or JSONL: files, folders, globs), or go on where the last run stopped.
+
+    What is finished is not computed again: the same command is the resume, and tomorrow's corpus
+    costs only what changed.
+
+    \b
+    Examples:
+      batchrun submit corpus.parquet
+      batchrun submit news/ -o news.summaries.parquet --keep-columns title,url
+    """
+    try:
+        from batchrun.corpus.corpus import ColumnWishes
+        from batchrun.job import open_job
+        from batchrun.preparation import find_corpus
+        from batchrun.runner import RunOptions, submit
+
+        inputs = list(corpus)
+        target = options.output_path(output, inputs, seed, limit)
+        space = options.workspace(home)
+        job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
+        wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
+        run_options = RunOptions(output=target, max_error_rate=max_error_rate, accept_engine=accept_engine)
+        reporter = console(quiet=quiet)
+        record = submit(job, find_corpus(job, inputs, wishes, limit), run_options, reporter)
+    except BatchrunError as error:
+        raise finish_with_error(error, as_json=as_json) from None
+    return tell_end(record, as_json=as_json, quiet=quiet)

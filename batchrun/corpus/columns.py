@@ -1,0 +1,62 @@
+"""Which column is the text and which the id: by option, by spec, or by convention; never by a guess."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from batchrun.errors import CorpusError
+
+TEXT_NAMES = ("text", "body", "content")
+ID_NAMES = ("id", "doc_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns to read. `id` None: the row number is the id."""
+
+    id: str | None
+    text: str
+    kept: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"text column {self.text!r}, " + (
+            f"id column {self.id!r}" if self.id else "row numbers as ids"
+        )
+
+
+def choose(
+    source: str, known: Mapping[str, str], *, text: str | None, id: str | None, kept: Sequence[str] = ()
+) -> Columns:
+    """The columns of `source`, whose columns are `known` by name with their types, named ones first.
+
+    Raises CorpusError listing the columns where one is missing or several would do.
+    """
+    for name in (text, id, *kept):
+        if name is not None and name not in known:
+            raise CorpusError(f"{source} has no column {name!r}; it has {_listing(known)}", _proposal(known))
+    text = text or _by_convention(source, known, TEXT_NAMES, "text")
+    if text is None:
+        raise CorpusError(
+            f"{source} has no text column ({', '.join(TEXT_NAMES)}); it has {_listing(known)}",
+            _proposal(known),
+        )
+    id = id or _by_convention(source, {name: known[name] for name in known if name != text}, ID_NAMES, "id")
+    return Columns(id=id, text=text, kept=tuple(kept))
+
+
+def _by_convention(source: str, known: Mapping[str, str], names: Sequence[str], role: str) -> str | None:
+    found = [name for name in names if name in known]
+    if len(found) > 1:
+        raise CorpusError(
+            f"{source} has several {role} columns, {' and '.join(found)}; all its columns: {_listing(known)}",
+            f"Name one: --{role}-column {found[0]}, or [columns] {role} in the job spec.",
+        )
+    return found[0] if found else None
+
+
+def _listing(known: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in known.items()) or "no columns"
+
+
+def _proposal(known: Mapping[str, str]) -> str:
+    texts = [name for name, kind in known.items() if "string" in kind]
+    return f"Name the text column: --text-column {texts[0] if texts else 'NAME'}, or [columns] text in the job spec."

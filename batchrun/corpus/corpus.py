@@ -1,0 +1,129 @@
+"""A corpus: its files, its columns, and its rows as one stream."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from batchrun.corpus import jsonl, parquet
+from batchrun.corpus.columns import Columns, choose
+from batchrun.corpus.inputs import CorpusFile, Format
+from batchrun.documents import DocumentBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnWishes:
+    """What a person asked for; None: by convention."""
+
+    text: str | None = None
+    id: str | None = None
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Corpus:
+    """Files in a fixed order. `carried_types` are the types in which ids and kept columns are carried;
+    `output_types`, complete when all was read, those in which they come out.
+    """
+
+    files: list[CorpusFile]
+    columns: list[Columns]
+    carried_types: dict[str, pa.DataType]
+    differing: list[str]
+    limit: int | None = None
+    json_types: jsonl.JsonTypes = field(default_factory=jsonl.JsonTypes)
+
+    @property
+    def sources(self) -> list[str]:
+        return [file.source for file in self.files]
+
+    @property
+    def paths(self) -> list[Path]:
+        return [file.path for file in self.files]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def output_types(self) -> dict[str, pa.DataType]:
+        if any(file.format is Format.PARQUET for file in self.files):
+            return self.carried_types
+        return {
+            name: kind if kind == pa.int64() else self.json_types.arrow_type(name)
+            for name, kind in self.carried_types.items()
+        }
+
+    def batches(self) -> Iterator[DocumentBatch]:
+        """All rows in input order, up to the limit. Raises CorpusError where a file turns out unreadable."""
+        left = self.limit
+        for batch in self._all_batches():
+            if left is not None and len(batch) >= left:
+                yield batch.head(left)
+                return
+            yield batch
+            left = None if left is None else left - len(batch)
+
+    def _all_batches(self) -> Iterator[DocumentBatch]:
+        for number, (file, columns) in enumerate(zip(self.files, self.columns, strict=True)):
+            if file.format is Format.PARQUET:
+                yield from parquet.read(file, number, columns, self.carried_types)
+            else:
+                yield from jsonl.read(file, number, columns, self.json_types)
+
+
+def signature(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> dict[str, Any]:
+    """What stands for the content of a corpus: the same signature, the same plan."""
+    return {
+        "files": [[str(file.path), file.source, file.size, file.mtime_ns] for file in files],
+        "text": wishes.text,
+        "id": wishes.id,
+        "kept": list(wishes.kept),
+        "limit": limit,
+    }
+
+
+def open_corpus(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> Corpus:
+    """Look at every file's head, choose the columns and agree on types. Raises CorpusError."""
+    columns = []
+    kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept)}
+    for file in files:
+        chosen, types = (
+            _columns_of_parquet(file, wishes)
+            if file.format is Format.PARQUET
+            else _columns_of_jsonl(file, wishes)
+        )
+        columns.append(chosen)
+        for name, kind in types.items():
+            kinds[name].append(kind)
+    carried = {name: _common_type(found) for name, found in kinds.items()}
+    differing = [name for name, found in kinds.items() if len(set(found)) > 1]
+    return Corpus(files=files, columns=columns, carried_types=carried, differing=differing, limit=limit)
+
+
+def _common_type(found: list[pa.DataType]) -> pa.DataType:
+    known = [kind for kind in found if kind != pa.null()] or found
+    if not known:
+        return pa.string()
+    return known[0] if len(set(known)) == 1 else pa.string()
+
+
+def _columns_of_parquet(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
+    schema = parquet.schema(file)
+    known = {name: str(schema.field(index).type) for index, name in enumerate(schema.names)}
+    chosen = choose(str(file.path), known, text=wishes.text, id=wishes.id, kept=wishes.kept)
+    parquet.check_text_type(file, chosen.text, schema.field(chosen.text).type)
+    id_type = schema.field(chosen.id).type if chosen.id else pa.int64()
+    return chosen, {"doc_id": id_type} | {name: schema.field(name).type for name in wishes.kept}
+
+
+def _columns_of_jsonl(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
+    known = jsonl.peek(file)
+    if file.size == 0 or not known:
+        known = {name: "string" for name in (wishes.text or "text", wishes.id, *wishes.kept) if name}
+    chosen = choose(str(file.path), known, text=wishes.text, id=wishes.id, kept=())
+    carried = {name: pa.string() for name in wishes.kept}
+    id_type = pa.string() if chosen.id else pa.int64()
+    return Columns(id=chosen.id, text=chosen.text, kept=wishes.kept), {"doc_id": id_type} | carried

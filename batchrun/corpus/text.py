@@ -1,0 +1,65 @@
+"""Texts as they are found, made into texts that can be tokenized."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from batchrun.documents import EMPTY, Verdict
+from batchrun.records import ErrorType, Flag, RowStatus
+
+
+class TextColumn:
+    """Collects the texts of a batch row by row, with a verdict or a flag where one is due."""
+
+    def __init__(self) -> None:
+        self.texts: list[str | None] = []
+        self.verdicts: dict[int, Verdict] = {}
+        self.flags: dict[int, tuple[str, ...]] = {}
+
+    def add(self, value: Any, where: str) -> None:
+        """A value of the text column; `where` names its file and row for the message."""
+        if isinstance(value, bytes):
+            value = self._decode(value)
+        if isinstance(value, str):
+            self._add_text(value)
+        elif value is None:
+            self.refuse(EMPTY)
+        else:
+            error = f"{where}: the text is a {type(value).__name__}, not a string"
+            self.refuse(Verdict(status=RowStatus.FAILED, error_type=ErrorType.NOT_TEXT, error=error))
+
+    def refuse(self, verdict: Verdict) -> None:
+        self.verdicts[len(self.texts)] = verdict
+        self.texts.append(None)
+
+    def flag(self, flag: Flag) -> None:
+        """Flag the row that is added next."""
+        self.flags[len(self.texts)] = (flag,)
+
+    def add_all(self, values: Sequence[str | None]) -> None:
+        """Many texts that are known to be valid Unicode."""
+        for value in values:
+            if value is None or not value or value.isspace():
+                self.refuse(EMPTY)
+            else:
+                self.texts.append(value)
+
+    def _add_text(self, text: str) -> None:
+        if not text or text.isspace():
+            self.refuse(EMPTY)
+            return
+        self.texts.append(text if text.isascii() else self._without_surrogates(text))
+
+    def _without_surrogates(self, text: str) -> str:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.flag(Flag.REPLACED_CHARACTERS)
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text
+
+    def _decode(self, value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            self.flag(Flag.REPLACED_CHARACTERS)
+            return value.decode(errors="replace")

@@ -1,0 +1,52 @@
+"""What reading gives and planning takes: a batch of rows of one file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from batchrun.records import ErrorType, RowStatus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """A row that is decided at reading, before any model is asked."""
+
+    status: RowStatus
+    error_type: ErrorType
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentBatch:
+    """Rows `first_row` and following of source number `source`.
+
+    `texts` has None exactly where `verdicts` has an entry. `flags` are of single rows. `carried` holds
+    `doc_id` and the kept columns of the same rows, in Arrow.
+    """
+
+    source: int
+    first_row: int
+    texts: list[str | None]
+    carried: pa.RecordBatch
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    flags: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def head(self, num_rows: int) -> "DocumentBatch":
+        """The first rows of the batch."""
+        return DocumentBatch(
+            source=self.source,
+            first_row=self.first_row,
+            texts=self.texts[:num_rows],
+            carried=self.carried.slice(0, num_rows),
+            verdicts={row: verdict for row, verdict in self.verdicts.items() if row < num_rows},
+            flags={row: flags for row, flags in self.flags.items() if row < num_rows},
+        )
+
+
+EMPTY = Verdict(
+    status=RowStatus.SKIPPED, error_type=ErrorType.EMPTY_TEXT, error="the text is empty, blank or null"
+)

@@ -1,0 +1,125 @@
+"""The process of a vLLM core with its workers: watched while it lives, ended in bounded time."""
+
+import contextlib
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import InvalidStateError
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from batchrun.engines.base import EngineDeadError
+
+END_SECONDS = 5.0
+POLL_SECONDS = 0.05
+
+
+class ErrorsFile:
+    """A temporary file in which the engine's processes leave their errors, one a line; see `parent`."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="batchrun-engine-")  # noqa: SIM115 - closed in close
+        self.path = self._file.name
+
+    def first(self) -> str | None:
+        """The first error since the last `forget`: the later ones are its consequences."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = Path(self.path).read_text(encoding="utf-8", errors="replace").splitlines()
+            return next((line for line in lines if line.strip()), None)
+        return None
+
+    def forget(self) -> None:
+        """Drop what was said so far."""
+        self._file.truncate(0)
+
+    def close(self) -> None:
+        """Remove the file; idempotent."""
+        self._file.close()
+
+
+class CoreProcess:
+    """A core that runs below an LLMEngine.
+
+    vLLM's client waits for outputs without a timeout, and its own monitor does not end that wait when the
+    core is killed. A thread here waits for the process and then ends it.
+    """
+
+    def __init__(self, llm: Any, errors: ErrorsFile) -> None:
+        self._client = llm.engine_core
+        self._errors = errors
+        self._cores = list(self._client.resources.engine_manager.processes)
+        self._processes = list(_trees(core.pid for core in self._cores))
+        threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
+        errors.forget()
+        llm.get_supported_tasks()  # asks the core once; else the first `add` would wait for the answer
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The core and all below it, as they were after the start."""
+        return [process.pid for process in self._processes]
+
+    def wake(self) -> None:
+        """Let whoever waits for the core go on, with an EngineDeadError."""
+        self._client.outputs_queue.put(EngineDeadError("the engine's process has ended"))
+        for answer in list(self._client.utility_results.values()):
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(EngineDeadError("the engine's process has ended"))
+
+    def last_words(self) -> str | None:
+        """Why the core ended, as far as is known: what it said, else how it was ended."""
+        wait([core.sentinel for core in self._cores], timeout=1.0)
+        exit_codes = [core.exitcode for core in self._cores if core.exitcode]
+        return self._errors.first() or (_describe(exit_codes[0]) if exit_codes else None)
+
+    def end(self) -> None:
+        """Ask the core to end, and kill what is left of it after five seconds."""
+        self._client.shutdown(timeout=END_SECONDS - 1)
+        _kill(_wait_for_end(self._processes, seconds=1.0))
+        _wait_for_end(self._processes, seconds=END_SECONDS)
+        self._errors.close()
+
+    def _watch(self) -> None:
+        wait([core.sentinel for core in self._cores])
+        self.wake()
+
+
+def _describe(exit_code: int) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "the engine's process was killed (SIGKILL), by someone or by the kernel for lack of memory"
+    if exit_code < 0:
+        return f"the engine's process was ended by {signal.Signals(-exit_code).name}"
+    return f"the engine's process ended with exit status {exit_code}"
+
+
+def _trees(process_ids: Iterable[int]) -> Iterable[psutil.Process]:
+    for process_id in process_ids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(process_id)
+            yield root
+            yield from root.children(recursive=True)
+
+
+def _wait_for_end(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while left := [process for process in processes if _is_alive(process)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_SECONDS)
+    return left
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()

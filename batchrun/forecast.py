@@ -1,0 +1,71 @@
+"""What a submit would do: the plan, made or found, and what is left of it to run."""
+
+from dataclasses import dataclass
+
+from batchrun.job import Job
+from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.planning.work import Work, WorkCounts, WorkOutline
+from batchrun.preparation import CorpusInput, longest_document, make_plan
+from batchrun.records import ErrorType, RunRecord
+from batchrun.reporter import Reporter
+from batchrun.runner import storage_errors
+from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.job_file import last_of_name
+from batchrun.store.lock import RunLock
+from batchrun.telemetry.run_records import latest_runs, timestamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """`too_long` is counted in `counts.unusable`, too. `estimated_seconds` is None where no rate is known."""
+
+    job_id: str
+    seed: int
+    counts: WorkCounts
+    outline: WorkOutline
+    too_long: int
+    longest_document: int
+    estimated_seconds: float | None
+
+
+def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
+    """Plan a corpus, or find it planned, without running it. Raises BatchrunError."""
+    paths = job.paths.corpus(corpus.corpus_id)
+    lock = RunLock(paths.lock, "plan")
+    try:
+        with storage_errors(job.workspace.home):
+            checkpoints = Checkpoints(job.paths, "plan")
+            plan = read_record(paths)
+            if plan is None or plan.signature != corpus.signature(job):
+                plan = make_plan(job, paths, corpus, checkpoints, "plan", reporter, timestamp())
+            reporter.finished()
+            with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys) as work:
+                return _forecast(job, plan, work)
+    finally:
+        lock.release()
+
+
+def _forecast(job: Job, plan: PlanRecord, work: Work) -> Forecast:
+    rate = _known_rate(job)
+    return Forecast(
+        job_id=job.job_id,
+        seed=job.seed,
+        counts=work.counts,
+        outline=work.outline(job.spec.buckets.edges),
+        too_long=plan.decided.get(ErrorType.PROMPT_TOO_LONG, 0),
+        longest_document=longest_document(job),
+        estimated_seconds=work.counts.to_run_tokens / rate if rate else None,
+    )
+
+
+def _known_rate(job: Job) -> float | None:
+    """Prompt tokens a second in the last run of this job, or of the last job of its name."""
+    before = last_of_name(job.workspace, job.name)
+    for job_id in (job.job_id, before.job_id if before else job.job_id):
+        runs: list[RunRecord] = [run for _, run in latest_runs(job.workspace, job_id)]
+        rates = [
+            run.tokens.input / run.seconds.running for run in runs if run.tokens.input and run.seconds.running
+        ]
+        if rates:
+            return rates[-1]
+    return None

@@ -1,0 +1,190 @@
+"""A job, ready to be planned or run: its spec, model, fingerprint, prompt and paths."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from batchrun import engines
+from batchrun import spec as specs
+from batchrun.engines.base import EngineConfig
+from batchrun.errors import ConfigError
+from batchrun.model import Model, find_model
+from batchrun.prompts.template import PromptFrame, prompt_frame
+from batchrun.prompts.tokenizer import Tokenizer
+from batchrun.spec import JobSpec
+from batchrun.store import job_file
+from batchrun.store.job_file import JobRecord, Resolved
+from batchrun.telemetry.run_records import timestamp
+from batchrun.worker.summarizer import CallSettings
+from batchrun.workspace import JobPaths, Workspace
+
+
+@dataclass(frozen=True)
+class Job:
+    """Loads no engine; the tokenizer and the prompt are loaded when they are first needed."""
+
+    workspace: Workspace
+    spec: JobSpec
+    model: Model
+    seed: int
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        return specs.fingerprint_fields(
+            self.spec, model_content=self.model.content, max_model_len=self.max_model_len
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return specs.fingerprint(self.fields)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name or "job"
+
+    @property
+    def job_id(self) -> str:
+        return specs.job_id(self.name, self.fingerprint)
+
+    @property
+    def paths(self) -> JobPaths:
+        return self.workspace.job(self.job_id, self.seed)
+
+    @cached_property
+    def max_model_len(self) -> int:
+        return self.model.max_model_len(self.spec.engine.max_model_len)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.model.folder)
+
+    @cached_property
+    def frame(self) -> PromptFrame:
+        return prompt_frame(self.model.folder, self.spec.prompt, self.tokenizer)
+
+    @property
+    def call_settings(self) -> CallSettings:
+        output = self.spec.output
+        return CallSettings(
+            frame=self.frame,
+            max_tokens=output.max_tokens,
+            temperature=output.temperature,
+            top_p=output.top_p,
+            seed=self.seed,
+        )
+
+    def check_room(self) -> None:
+        """Raise ConfigError where not even a short document would fit."""
+        room = self.max_model_len - self.frame.num_tokens - self.spec.output.max_tokens
+        if room < 1:
+            raise ConfigError(
+                f"prompt ({self.frame.num_tokens} tokens) and output.max_tokens ({self.spec.output.max_tokens}) "
+                f"leave no room for a document in max_model_len {self.max_model_len}",
+                "Lower output.max_tokens, or raise engine.max_model_len.",
+            )
+
+    def register(self, owner: str, note: Callable[[str], None], count_ok: Callable[[str], int]) -> None:
+        """Write `job.json` where the job is new, and say what changed since the last job of its name.
+
+        `count_ok` gives the finished summaries of a job id. Raises ConfigError where another job has
+        this id: two fingerprints with the same first 8 digits.
+        """
+        known = job_file.read(self.paths.job_record)
+        if known is not None and known.fingerprint != self.fingerprint:
+            raise ConfigError(
+                f"job id {self.job_id} is taken by another job", "Give this one another --name."
+            )
+        if known is None:
+            self._say_changes(note, count_ok)
+            job_file.write(self.paths.job_record, self._record(), owner)
+
+    def _say_changes(self, note: Callable[[str], None], count_ok: Callable[[str], int]) -> None:
+        before = job_file.last_of_name(self.workspace, self.name)
+        if before is not None:
+            changes = "; ".join(job_file.changed_fields(before, self.fields))
+            note(
+                f"new job {self.job_id}: since {before.job_id} this changed: {changes}. "
+                f"{count_ok(before.job_id):,} finished summaries of {before.job_id} are not reused."
+            )
+
+    def _record(self) -> JobRecord:
+        return JobRecord(
+            job_id=self.job_id,
+            name=self.name,
+            fingerprint=self.fingerprint,
+            fields=self.fields,
+            spec=self.spec,
+            model_folder=str(self.model.folder.absolute()),
+            created_at=timestamp(),
+        )
+
+    def engine_config(self, *, accept_engine: bool, owner: str) -> EngineConfig:
+        """What to start the engine with; what `auto` is here is frozen by the first run of the job.
+
+        Raises EngineUnavailableError where no engine is installed, and ConfigError (78) where this
+        machine resolves `auto` differently, unless `accept_engine`.
+        """
+        engine = self.spec.engine
+        kind = engines.resolve_kind(engine.kind)
+        device, dtype = engines.resolve_device_and_dtype(kind, engine.dtype)
+        here = Resolved(kind=kind, dtype=dtype, device=device)
+        self._freeze(here, accept_engine=accept_engine, owner=owner)
+        return EngineConfig(
+            kind=kind,
+            dtype=dtype,
+            device=device,
+            model=self.model.folder,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            max_num_seqs=engine.max_num_seqs,
+            samples=self.spec.output.temperature > 0,
+            options=dict(engine.options),
+        )
+
+    def _freeze(self, here: Resolved, *, accept_engine: bool, owner: str) -> None:
+        record = job_file.read(self.paths.job_record)
+        assert record is not None, "a job is registered before it runs"
+        frozen = record.resolved
+        if frozen is None:
+            job_file.write(self.paths.job_record, msgspec.structs.replace(record, resolved=here), owner)
+        elif (frozen.kind, frozen.dtype) != (here.kind, here.dtype) and not accept_engine:
+            raise ConfigError(
+                f"job {self.job_id} was begun with {frozen.kind} in {frozen.dtype} on {frozen.device}; "
+                f"this machine resolves to {here.kind} in {here.dtype} on {here.device}: "
+                "its summaries would differ from those already made",
+                "Run it on a machine like the first, or accept mixed summaries with --accept-engine.",
+            )
+
+
+def open_job(workspace: Workspace, spec_path: Path, *, name: str | None, seed: int) -> Job:
+    """The job of a spec file. A relative model folder is looked for from the workspace. Raises ConfigError."""
+    spec = specs.load_spec(spec_path)
+    if name is not None:
+        spec = specs.renamed(spec, name)
+    model = find_model(spec.model, spec.revision, workspace.home, workspace.models_record)
+    job = Job(workspace, spec, model, seed)
+    job.check_room()
+    return job
+
+
+def reopen_job(workspace: Workspace, job_id: str, *, seed: int) -> Job:
+    """A job as it was frozen. Raises ConfigError where its model is no longer what it was."""
+    record = job_file.read(workspace.job(job_id, seed).job_record)
+    if record is None:
+        raise ConfigError(f"there is no job {job_id}", "List the jobs: batchrun status")
+    name = record.model_folder if Path(record.model_folder).is_dir() else record.spec.model
+    model = find_model(name, record.spec.revision, workspace.home, workspace.models_record)
+    if not record.fields["model"].startswith("xxh3:"):
+        model = replace(model, content=record.fields["model"])
+    job = Job(workspace, record.spec, model, seed)
+    if job.fingerprint != record.fingerprint:
+        changes = "; ".join(job_file.changed_fields(record, job.fields))
+        raise ConfigError(
+            f"job {job_id} can not go on as it was: {changes}",
+            "Restore what changed, or submit the corpus again: that is a new job.",
+        )
+    return job

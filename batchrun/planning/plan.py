@@ -1,0 +1,89 @@
+"""The plan on disk: `plan.parquet`, a row for every input row, and `plan.json`, which makes it valid."""
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchrun import atomic_file
+from batchrun.errors import DamageError
+from batchrun.records import ErrorType
+from batchrun.workspace import CorpusPaths
+
+PLAN_SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.int32(), nullable=False),  # number in the plan's sources
+        pa.field("row", pa.int64(), nullable=False),  # from 0, in its source
+        pa.field("hash_hi", pa.uint64()),  # the input hash; null where the row is decided already
+        pa.field("hash_lo", pa.uint64()),
+        pa.field("input_tokens", pa.int64()),  # of the whole prompt
+        pa.field("status", pa.string()),  # failed or skipped; null: to be summarized
+        pa.field("error_type", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("flags", pa.list_(pa.string())),
+    ]
+)
+
+
+class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`plan.json`, written last: with it the plan, the carried columns and the spool are whole.
+
+    `decided` counts the rows that need no run by error type (`empty_text`: skipped). `pending_since` is
+    when the oldest row still waiting was first planned. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out.
+    """
+
+    signature: dict[str, Any]
+    sources: list[str]
+    num_rows: int
+    decided: dict[str, int]
+    num_duplicate_ids: int
+    notes: list[str]
+    carried_types: str
+    planned_at: str
+    pending_since: str
+
+    @property
+    def num_skipped(self) -> int:
+        return self.decided.get(ErrorType.EMPTY_TEXT, 0)
+
+    @property
+    def num_unusable(self) -> int:
+        """Rows that fail before any model is asked."""
+        return sum(self.decided.values()) - self.num_skipped
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self.carried_types)))
+
+
+def encode_types(types: dict[str, pa.DataType]) -> str:
+    return pa.schema(list(types.items())).serialize().to_pybytes().hex()
+
+
+def read_record(paths: CorpusPaths) -> PlanRecord | None:
+    """The plan's record, or None where there is no valid plan."""
+    try:
+        return msgspec.json.decode(paths.plan_record.read_bytes(), type=PlanRecord)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def write_record(paths: CorpusPaths, record: PlanRecord, owner: str) -> None:
+    """Make the plan valid; the last write of planning."""
+    atomic_file.write_bytes(paths.plan_record, msgspec.json.encode(record), owner)
+
+
+def open_checked(path: Any) -> pq.ParquetFile:
+    """Open a file of ours, whose pages carry checksums. Raises DamageError."""
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: Any, error: Exception) -> DamageError:
+    return DamageError(
+        f"{path} is damaged or gone: {str(error).splitlines()[0]}",
+        "Submit the corpus again: the plan is made anew, and nothing that is finished is computed again.",
+    )

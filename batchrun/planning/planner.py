@@ -1,0 +1,346 @@
+"""The one streaming pass: texts to tokens, keys and buckets; what is not done goes to the spool.
+
+A chunk of rows is held at a time. Tokens never become Python objects here: they go from the tokenizer's
+buffer to the spool in Arrow.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from batchrun import atomic_file
+from batchrun.database import Database, statements
+from batchrun.documents import DocumentBatch
+from batchrun.planning.buckets import assign, make_buckets
+from batchrun.planning.plan import PLAN_SCHEMA
+from batchrun.planning.spool import SCHEMA as SPOOL_SCHEMA
+from batchrun.planning.spool import SpoolWriter
+from batchrun.prompts.tokenizer import Tokenizer
+from batchrun.records import ErrorType, RowStatus
+from batchrun.workspace import CorpusPaths
+
+CHUNK_ROWS = 1 << 16
+CHUNK_BYTES = 64 << 20
+"""Of token ids and carried columns: a chunk ends at either limit; it is a row group of the plan."""
+
+STAGE = b"document"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """What a prompt costs beside its document, and what fits. All in tokens."""
+
+    frame_tokens: int
+    max_tokens: int
+    max_model_len: int
+    edges: tuple[int, ...]
+
+    @property
+    def longest_document(self) -> int:
+        return self.max_model_len - self.max_tokens - self.frame_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What the pass saw; `decided` counts rows without a run by error type."""
+
+    num_rows: int
+    decided: dict[str, int]
+    num_duplicate_ids: int
+
+
+@dataclass(kw_only=True)
+class _Chunk:
+    """Rows on their way to plan and spool. Columns of `plan` are in PLAN_SCHEMA's order."""
+
+    plan: list[pa.RecordBatch] = field(default_factory=list)
+    carried: list[pa.RecordBatch] = field(default_factory=list)
+    spool: list[pa.RecordBatch] = field(default_factory=list)
+    tokens: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    num_rows: int = 0
+    num_bytes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.num_rows >= CHUNK_ROWS or self.num_bytes >= CHUNK_BYTES
+
+
+class Planner:
+    """Plans one corpus into `paths`. The caller holds the corpus' lock."""
+
+    def __init__(
+        self, *, paths: CorpusPaths, scratch: Path, owner: str, tokenizer: Tokenizer, settings: PlanSettings
+    ) -> None:
+        self._paths = paths
+        self._scratch = scratch
+        self._owner = owner
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._counts: Counter[str] = Counter()
+
+    def plan(
+        self,
+        rows: Iterable[DocumentBatch],
+        done_keys: Callable[[Callable[[pa.RecordBatchReader], None]], None],
+        progress: Callable[[int], None],
+    ) -> Counted:
+        """Read all rows and write plan, carried columns and spool; `plan.json` then makes them valid.
+
+        `done_keys` feeds the keys that need no place in the spool; `progress` is told the rows read so
+        far, and may raise to stop. Raises OSError where the disk fails: then there is no valid plan,
+        and nothing else has changed.
+        """
+        atomic_file.make_folder(self._paths.checkpoint)
+        atomic_file.remove(self._paths.plan_record)
+        atomic_file.remove_leftovers(self._paths.checkpoint, ())
+        with Database(self._scratch) as database:
+            _create_known(database, done_keys)
+            with (
+                atomic_file.replacing(self._paths.carried, self._owner) as carried,
+                atomic_file.replacing(self._paths.plan, self._owner) as plan,
+            ):
+                self._pass(rows, database, plan, carried, progress)
+            (num_duplicate_ids,) = database.one(statements(__package__)["num_duplicate_ids"])
+        return Counted(
+            num_rows=self._counts.pop("rows", 0),
+            decided=dict(self._counts),
+            num_duplicate_ids=num_duplicate_ids,
+        )
+
+    def _pass(
+        self,
+        rows: Iterable[DocumentBatch],
+        database: Database,
+        plan: Path,
+        carried: Path,
+        progress: Callable[[int], None],
+    ) -> None:
+        buckets = make_buckets(self._settings.edges)
+        with (
+            SpoolWriter(self._paths.spool, buckets) as spool,
+            pq.ParquetWriter(plan, PLAN_SCHEMA, compression="zstd", write_page_checksum=True) as plan_writer,
+            _CarriedWriter(carried) as carried_writer,
+        ):
+            chunk = _Chunk()
+            for batch in rows:
+                self._add(batch, chunk)
+                if chunk.is_full:
+                    self._flush(chunk, database, spool, plan_writer, carried_writer)
+                    chunk = _Chunk()
+                progress(self._counts["rows"])
+            self._flush(chunk, database, spool, plan_writer, carried_writer)
+
+    def _add(self, rows: DocumentBatch, chunk: _Chunk) -> None:
+        """Tokenize and hash a batch, and lay it beside the others of the chunk."""
+        texts = [text for text in rows.texts if text is not None]
+        batch = self._tokenizer.encode_documents(texts)
+        fits = batch.lengths <= self._settings.longest_document
+        places = np.flatnonzero([text is not None for text in rows.texts])
+        keys = _keys(texts)
+        table = _PlanColumns(rows, chunk.num_rows)
+        table.set_documents(places, keys, batch.lengths + self._settings.frame_tokens)
+        for place, length in zip(places[~fits], batch.lengths[~fits], strict=True):
+            table.refuse(int(place), ErrorType.PROMPT_TOO_LONG, self._too_long(int(length)))
+        for place, verdict in rows.verdicts.items():
+            table.decide(place, verdict.status, verdict.error_type, verdict.error)
+        self._count(rows, table)
+        chunk.plan.append(table.finish())
+        chunk.carried.append(rows.carried)
+        chunk.spool.append(_spool_rows(keys, batch.ids, batch.offsets, chunk.num_rows + places, fits))
+        chunk.tokens.append((batch.lengths + self._settings.frame_tokens)[fits])
+        chunk.num_rows += len(rows.texts)
+        chunk.num_bytes += int(chunk.spool[-1].nbytes) + int(rows.carried.nbytes)
+
+    def _too_long(self, length: int) -> str:
+        settings = self._settings
+        return (
+            f"{length:,} tokens of document and {settings.frame_tokens:,} of prompt with up to "
+            f"{settings.max_tokens:,} of output do not fit max_model_len {settings.max_model_len:,}: "
+            f"a document may have {settings.longest_document:,} tokens"
+        )
+
+    def _count(self, rows: DocumentBatch, table: "_PlanColumns") -> None:
+        self._counts["rows"] += len(rows.texts)
+        self._counts.update(str(kind) for kind in table.error_types if kind is not None)
+
+    def _flush(
+        self,
+        chunk: _Chunk,
+        database: Database,
+        spool: SpoolWriter,
+        plan_writer: pq.ParquetWriter,
+        carried_writer: "_CarriedWriter",
+    ) -> None:
+        if not chunk.num_rows:
+            return
+        plan_writer.write_table(
+            pa.Table.from_batches(chunk.plan).combine_chunks(), row_group_size=chunk.num_rows
+        )
+        carried = pa.Table.from_batches(chunk.carried)
+        carried_writer.write(carried)
+        _add_ids(database, carried["doc_id"])
+        rows = pa.Table.from_batches(chunk.spool).combine_chunks().to_batches()
+        if rows:
+            self._spool(rows[0], np.concatenate(chunk.tokens), database, spool)
+
+    def _spool(
+        self, rows: pa.RecordBatch, tokens: npt.NDArray[np.int64], database: Database, spool: SpoolWriter
+    ) -> None:
+        """Append what is neither done nor in the spool already, each to its bucket."""
+        fresh = _fresh(database, rows)
+        bucket_of = assign(self._settings.edges, tokens[fresh])
+        for bucket in np.unique(bucket_of):
+            chosen = rows.take(pa.array(fresh[bucket_of == bucket]))
+            spool.append(int(bucket), pa.RecordBatch.from_arrays(chosen.columns[:-1], schema=SPOOL_SCHEMA))
+
+
+class _PlanColumns:
+    """The columns of `plan.parquet` for one batch."""
+
+    def __init__(self, rows: DocumentBatch, start: int) -> None:
+        self.rows = rows
+        self.start = start
+        size = len(rows.texts)
+        self.keys = np.zeros((size, 2), np.uint64)
+        self.tokens = np.zeros(size, np.int64)
+        self.has_key = np.zeros(size, np.bool_)
+        self.statuses: list[str | None] = [None] * size
+        self.error_types: list[str | None] = [None] * size
+        self.errors: list[str | None] = [None] * size
+
+    def set_documents(
+        self, places: npt.NDArray[np.int64], keys: npt.NDArray[np.uint64], tokens: npt.NDArray[np.int64]
+    ) -> None:
+        self.keys[places] = keys
+        self.tokens[places] = tokens
+        self.has_key[places] = True
+
+    def refuse(self, place: int, error_type: ErrorType, error: str) -> None:
+        """A document that has a key and is not run."""
+        self.decide(place, RowStatus.FAILED, error_type, error)
+
+    def decide(self, place: int, status: RowStatus, error_type: ErrorType, error: str) -> None:
+        self.statuses[place], self.error_types[place], self.errors[place] = status, error_type, error
+
+    def finish(self) -> pa.RecordBatch:
+        size = len(self.rows.texts)
+        without_key = ~self.has_key
+        flags = (
+            [list(self.rows.flags[i]) if i in self.rows.flags else None for i in range(size)]
+            if self.rows.flags
+            else [None] * size
+        )
+        first = self.rows.first_row
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.full(size, self.rows.source, np.int32)),
+                pa.array(np.arange(first, first + size)),
+                pa.array(self.keys[:, 0], mask=without_key),
+                pa.array(self.keys[:, 1], mask=without_key),
+                pa.array(self.tokens, mask=without_key),
+                pa.array(self.statuses, pa.string()),
+                pa.array(self.error_types, pa.string()),
+                pa.array(self.errors, pa.string()),
+                pa.array(flags, pa.list_(pa.string())),
+            ],
+            schema=PLAN_SCHEMA,
+        )
+
+
+class _CarriedWriter:
+    """Opens its file at the first chunk, whose schema it takes; `close` makes an empty one otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path, table.schema, compression="zstd", write_page_checksum=True
+            )
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def __enter__(self) -> "_CarriedWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, pa.schema([("doc_id", pa.string())]))
+        self._writer.close()
+
+
+def document_key(text: str) -> bytes:
+    """The `input_hash` of a whole document: xxh3_128 over stage and text, each with its length before it."""
+    data = text.encode()
+    return xxhash.xxh3_128_digest(_PREFIX + len(data).to_bytes(8, "little") + data)
+
+
+_PREFIX = len(STAGE).to_bytes(8, "little") + STAGE
+
+
+def _keys(texts: list[str]) -> npt.NDArray[np.uint64]:
+    """The keys of n texts as n rows of two halves, high first."""
+    digests = b"".join([document_key(text) for text in texts])
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _spool_rows(
+    keys: npt.NDArray[np.uint64],
+    ids: npt.NDArray[np.uint32],
+    offsets: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    fits: npt.NDArray[np.bool_],
+) -> pa.RecordBatch:
+    """The documents of a batch that fit, as spool rows, each with its place in the chunk."""
+    token_ids = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets * 4), pa.py_buffer(ids)]
+    )
+    columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), token_ids, pa.array(places)]
+    rows = pa.RecordBatch.from_arrays(columns, names=[*SPOOL_SCHEMA.names, "place"])
+    return rows if fits.all() else rows.filter(pa.array(fits))
+
+
+def _create_known(
+    database: Database, done_keys: Callable[[Callable[[pa.RecordBatchReader], None]], None]
+) -> None:
+    database.connection.execute(statements(__package__)["create_known"])
+    database.connection.execute(statements(__package__)["create_ids"])
+
+    def load(reader: pa.RecordBatchReader) -> None:
+        database.connection.register("found", reader)
+        database.connection.execute("INSERT INTO known SELECT hash_hi, hash_lo FROM found WHERE done")
+
+    done_keys(load)
+
+
+def _fresh(database: Database, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The indices of the rows whose key was not known, in order; their keys are known from now on."""
+    index = pa.array(np.arange(rows.num_rows))
+    chunk = pa.table({"hash_hi": rows["hash_hi"], "hash_lo": rows["hash_lo"], "place": index})
+    database.connection.register("chunk", chunk)
+    found = database.connection.execute(statements(__package__)["fresh_rows"]).fetchnumpy()["place"]
+    fresh = np.sort(np.asarray(found, np.int64))
+    database.connection.register("chunk", chunk.take(pa.array(fresh)))
+    database.connection.execute("INSERT INTO known SELECT hash_hi, hash_lo FROM chunk")
+    database.connection.unregister("chunk")
+    return fresh
+
+
+def _add_ids(database: Database, ids: pa.ChunkedArray) -> None:
+    """Remember the hashes of ids; an id that is null is no duplicate of another."""
+    values = [
+        xxhash.xxh3_64_intdigest(str(value).encode(errors="surrogatepass"))
+        for value in ids.to_pylist()
+        if value is not None
+    ]
+    database.connection.register("some_ids", pa.table({"id_hash": pa.array(values, pa.uint64())}))
+    database.connection.execute("INSERT INTO ids SELECT id_hash FROM some_ids")
+    database.connection.unregister("some_ids")

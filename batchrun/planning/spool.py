@@ -1,0 +1,156 @@
+"""The spool: what is to be run, by bucket, as token ids. A snapshot: the corpus may change meanwhile."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchrun import atomic_file
+from batchrun.planning.plan import damaged, open_checked
+from batchrun.records import Bucket
+
+SCHEMA = pa.schema(
+    [
+        pa.field("hash_hi", pa.uint64(), nullable=False),
+        pa.field("hash_lo", pa.uint64(), nullable=False),
+        pa.field("token_ids", pa.large_binary(), nullable=False),  # of the document, uint32, little endian
+    ]
+)
+GROUP_BYTES = 4 << 20
+"""Of token ids in a row group: what a reader holds at once."""
+PART_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpoolPart:
+    """A finished file of the spool, and its place in the order of work."""
+
+    number: int
+    path: Path
+
+    def keys(self) -> pa.Table:
+        """`hash_hi, hash_lo` of every row. Raises DamageError."""
+        try:
+            return open_checked(self.path).read(columns=["hash_hi", "hash_lo"])
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(self.path, error) from error
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, a row group at a time. Raises DamageError."""
+        file = open_checked(self.path)
+        for group in range(file.num_row_groups):
+            try:
+                yield from file.read_row_group(group).combine_chunks().to_batches()
+            except (OSError, pa.ArrowException) as error:
+                raise damaged(self.path, error) from error
+
+
+def token_rows(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """The token ids of a spool batch, without a copy: row i is `ids[offsets[i]:offsets[i + 1]]`."""
+    column = batch["token_ids"]
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1] // 4
+    return np.frombuffer(data, np.uint32) if data is not None else np.empty(0, np.uint32), starts
+
+
+class SpoolWriter:
+    """Appends documents by bucket; durable when `close` returns. Not valid before `plan.json` says so."""
+
+    def __init__(self, folder: Path, buckets: list[Bucket]) -> None:
+        self._folder = folder
+        self._buckets = buckets
+        self._open: dict[int, tuple[Path, pq.ParquetWriter]] = {}
+        self._sizes: dict[int, int] = {}
+        self._num_parts: dict[int, int] = {}
+        remove(folder)
+
+    def append(self, bucket: int, rows: pa.RecordBatch) -> None:
+        """Write rows of `SCHEMA` to a bucket, in row groups of about GROUP_BYTES."""
+        size = int(rows["token_ids"].nbytes)
+        writer = self._writer(bucket)
+        writer.write_batch(rows, row_group_size=max(1, rows.num_rows * GROUP_BYTES // max(size, GROUP_BYTES)))
+        self._sizes[bucket] += size
+        if self._sizes[bucket] >= PART_BYTES:
+            self._finish(bucket)
+
+    def _writer(self, bucket: int) -> pq.ParquetWriter:
+        if bucket not in self._open:
+            number = self._num_parts.get(bucket, 0)
+            path = self._folder / self._buckets[bucket].name / f"part-{number:05d}.parquet"
+            atomic_file.make_folder(path.parent)
+            self._open[bucket] = path, open_writer(path)
+            self._num_parts[bucket] = number + 1
+            self._sizes[bucket] = 0
+        return self._open[bucket][1]
+
+    def _finish(self, bucket: int) -> None:
+        path, writer = self._open.pop(bucket)
+        writer.close()
+        atomic_file.sync_file(path)
+        atomic_file.sync_folder(path.parent)
+
+    def close(self) -> None:
+        for bucket in list(self._open):
+            self._finish(bucket)
+
+    def __enter__(self) -> "SpoolWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            for _, writer in self._open.values():
+                writer.close()
+
+
+def open_writer(path: Path) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        path, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False, write_page_checksum=True
+    )
+
+
+def parts(folder: Path) -> list[SpoolPart]:
+    """The parts in the order of work: buckets of long documents first, so that the drain is short."""
+    buckets = sorted(
+        (path for path in folder.glob("*") if path.is_dir()), key=lambda path: path.name, reverse=True
+    )
+    paths = [path for bucket in buckets for path in sorted(bucket.glob("part-*.parquet"))]
+    return [SpoolPart(number=number, path=path) for number, path in enumerate(paths)]
+
+
+def remove(folder: Path) -> None:
+    """Delete a spool; it can always be made again from the corpus."""
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def keep_only(folder: Path, keys: pa.Table, owner: str) -> None:
+    """Cut a spool down to the rows whose keys are given (few: failed ones); parts left empty are deleted."""
+    wanted = set(zip(keys["hash_hi"].to_pylist(), keys["hash_lo"].to_pylist(), strict=True))
+    for part in parts(folder):
+        kept = (
+            [rows for batch in part.batches() if (rows := _among(batch, wanted)).num_rows] if wanted else []
+        )
+        if kept:
+            with atomic_file.replacing(part.path, owner) as temporary, open_writer(temporary) as writer:
+                for rows in kept:
+                    writer.write_batch(rows)
+        else:
+            part.path.unlink()
+            if not os.listdir(part.path.parent):
+                part.path.parent.rmdir()
+
+
+def _among(batch: pa.RecordBatch, wanted: set[tuple[int, int]]) -> pa.RecordBatch:
+    keys = zip(batch["hash_hi"].to_pylist(), batch["hash_lo"].to_pylist(), strict=True)
+    return batch.filter(pa.array([key in wanted for key in keys], pa.bool_()))

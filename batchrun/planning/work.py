@@ -1,0 +1,175 @@
+"""What is left to run of a plan: the rows wanted, less those with a verdict, found in the spool."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from batchrun.database import Database, statements
+from batchrun.planning import spool
+from batchrun.planning.buckets import Padding, assign, make_buckets
+from batchrun.planning.plan import PlanRecord, damaged, open_checked
+from batchrun.records import Document
+from batchrun.workspace import CorpusPaths
+
+DOCUMENTS_AT_ONCE = 512
+
+SettledKeys = Callable[[Callable[[pa.RecordBatchReader], None]], None]
+"""Feeds the verdicts of the memo table (`hash_hi, hash_lo, done, attempts`) to a consumer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkCounts:
+    """`total = skipped + unusable + duplicate + reused + to_run`; `to_run_tokens` are prompt tokens."""
+
+    total: int
+    skipped: int
+    unusable: int
+    duplicate: int
+    reused: int
+    to_run: int
+    to_run_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOutline:
+    """What `plan` shows beside the counts: by bucket label, documents and tokens; padding shares."""
+
+    documents_by_bucket: dict[str, int]
+    tokens_by_bucket: dict[str, int]
+    padding_without_buckets: float
+    padding_with_buckets: float
+
+
+class Work:
+    """Open while the run goes on; close it, or use it in a `with` block. For one thread at a time.
+
+    Raises DamageError where plan or spool can not be read.
+    """
+
+    def __init__(self, paths: CorpusPaths, record: PlanRecord, scratch: Path, settled: SettledKeys) -> None:
+        self._paths = paths
+        self._database = Database(scratch)
+        self._parts = spool.parts(paths.spool)
+        self._fill(settled)
+        self.counts = self._count(record)
+        self.num_missing = int(self._database.one(statements(__package__)["num_missing"])[0])
+
+    def _fill(self, settled: SettledKeys) -> None:
+        named = statements(__package__)
+        execute = self._database.connection.execute
+        for name in ("create_settled", "create_planned", "create_spooled"):
+            execute(named[name])
+        settled(lambda reader: self._insert("settled", reader))
+        for rows in _planned_rows(self._paths.plan):
+            self._insert("planned", rows)
+        execute(named["distinct_planned"])
+        execute(named["todo"])
+        for part in self._parts:
+            keys = part.keys()
+            numbers = pa.array(np.full(keys.num_rows, part.number, np.int32))
+            places = pa.array(np.arange(keys.num_rows))
+            self._insert("spooled", keys.add_column(0, "place", places).add_column(0, "part", numbers))
+        execute(named["selected"])
+
+    def _insert(self, table: str, rows: pa.Table | pa.RecordBatchReader) -> None:
+        self._database.connection.register("incoming", rows)
+        self._database.connection.execute(f"INSERT INTO {table} SELECT * FROM incoming")
+        self._database.connection.unregister("incoming")
+
+    def _count(self, record: PlanRecord) -> WorkCounts:
+        planned, distinct, to_run, tokens = self._database.one(statements(__package__)["counts"])
+        return WorkCounts(
+            total=record.num_rows,
+            skipped=record.num_skipped,
+            unusable=record.num_unusable,
+            duplicate=planned - distinct,
+            reused=distinct - to_run,
+            to_run=to_run,
+            to_run_tokens=tokens,
+        )
+
+    def outline(self, edges: tuple[int, ...]) -> WorkOutline:
+        """Buckets and padding of what is to run, in one pass over its lengths."""
+        buckets = make_buckets(edges)
+        padding = Padding(edges)
+        documents = np.zeros(len(buckets), np.int64)
+        tokens = np.zeros(len(buckets), np.int64)
+        for batch in self._database.read(statements(__package__)["todo_lengths"]):
+            lengths = batch["input_tokens"].to_numpy()
+            padding.add(lengths)
+            bucket_of = assign(edges, lengths)
+            documents += np.bincount(bucket_of, minlength=len(buckets))
+            tokens += np.bincount(bucket_of, weights=lengths, minlength=len(buckets)).astype(np.int64)
+        labels = [bucket.label for bucket in buckets]
+        return WorkOutline(
+            documents_by_bucket=dict(zip(labels, documents.tolist(), strict=True)),
+            tokens_by_bucket=dict(zip(labels, tokens.tolist(), strict=True)),
+            padding_without_buckets=padding.share_without_buckets,
+            padding_with_buckets=padding.share_with_buckets,
+        )
+
+    def documents(self) -> Iterator[list[Document]]:
+        """What is to run, in the order of work, some documents at a time."""
+        sql = statements(__package__)["part_selection"]
+        for part in self._parts:
+            chosen = self._database.connection.execute(sql, {"part": part.number}).fetchnumpy()
+            places = np.asarray(chosen["place"], np.int64)
+            attempts = np.asarray(chosen["attempts"], np.int64)
+            start = 0
+            for batch in part.batches() if len(places) else ():
+                low, high = np.searchsorted(places, [start, start + batch.num_rows])
+                inside = places[low:high] - start
+                yield from _documents(batch, inside, attempts[low:high])
+                start += batch.num_rows
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> "Work":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _documents(
+    batch: pa.RecordBatch,
+    places: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    attempts: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+) -> Iterator[list[Document]]:
+    """Records of the chosen rows of a spool batch."""
+    ids, offsets = spool.token_rows(batch)
+    keys = np.column_stack([batch["hash_hi"].to_numpy(), batch["hash_lo"].to_numpy()]).astype(">u8").tobytes()
+    for first in range(0, len(places), DOCUMENTS_AT_ONCE):
+        some = slice(first, first + DOCUMENTS_AT_ONCE)
+        yield [
+            Document(
+                key=keys[16 * place : 16 * place + 16],
+                token_ids=ids[offsets[place] : offsets[place + 1]].tolist(),
+                attempts=tries,
+            )
+            for place, tries in zip(places[some].tolist(), attempts[some].tolist(), strict=True)
+        ]
+
+
+def _planned_rows(path: Path) -> Iterator[pa.Table]:
+    """The rows of the plan that want a summary: `ordinal, hash_hi, hash_lo, input_tokens`."""
+    file: pq.ParquetFile = open_checked(path)
+    start = 0
+    for group in range(file.num_row_groups):
+        try:
+            rows = file.read_row_group(group, columns=["hash_hi", "hash_lo", "input_tokens", "status"])
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(path, error) from error
+        ordinals = pa.array(np.arange(start, start + rows.num_rows))
+        start += rows.num_rows
+        wanted = pc.and_(pc.is_valid(rows["hash_hi"]), pc.is_null(rows["status"]))
+        yield rows.drop_columns(["status"]).add_column(0, "ordinal", ordinals).filter(wanted)

@@ -1,0 +1,112 @@
+"""From corpus files to a valid plan: what the corpus reads and the planner writes, brought together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from batchrun.corpus.corpus import ColumnWishes, Corpus, open_corpus, signature
+from batchrun.corpus.inputs import CorpusFile, find_files
+from batchrun.job import Job
+from batchrun.planning.plan import PlanRecord, encode_types, write_record
+from batchrun.planning.planner import Counted, Planner, PlanSettings
+from batchrun.reporter import Reporter
+from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.publish import is_batchrun_output
+from batchrun.telemetry.run_records import timestamp
+from batchrun.workspace import CorpusPaths, corpus_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusInput:
+    """A corpus as a person gave it, with the files that it is now."""
+
+    given: list[str]
+    files: list[CorpusFile]
+    wishes: ColumnWishes
+    limit: int | None
+
+    @property
+    def corpus_id(self) -> str:
+        return corpus_id(self.given, self.limit)
+
+    def signature(self, job: Job) -> dict[str, Any]:
+        """The same signature, the same plan and spool."""
+        return signature(self.files, self.wishes, self.limit) | {"edges": list(job.spec.buckets.edges)}
+
+
+def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | None) -> CorpusInput:
+    """Expand the inputs; columns not named by option are those of the spec. Raises CorpusError."""
+    columns = job.spec.columns
+    wishes = ColumnWishes(text=wishes.text or columns.text, id=wishes.id or columns.id, kept=wishes.kept)
+    return CorpusInput(given=given, files=find_files(given, is_batchrun_output), wishes=wishes, limit=limit)
+
+
+def make_plan(
+    job: Job,
+    paths: CorpusPaths,
+    given: CorpusInput,
+    checkpoints: Checkpoints,
+    owner: str,
+    reporter: Reporter,
+    pending_since: str,
+) -> PlanRecord:
+    """Read the corpus once and leave a valid plan and spool. Raises CorpusError, ConfigError, OSError."""
+    signed = given.signature(job)
+    corpus = open_corpus(given.files, given.wishes, given.limit)
+    notes = _notes(corpus)
+    for note in notes:
+        reporter.note(note)
+    planner = Planner(
+        paths=paths, scratch=job.paths.scratch, owner=owner, tokenizer=job.tokenizer, settings=_settings(job)
+    )
+    counted = planner.plan(
+        corpus.batches(),
+        done_keys=lambda consume: checkpoints.settled_keys(consume, retry_all=True),
+        progress=reporter.planning,
+    )
+    record = PlanRecord(
+        signature=signed,
+        sources=corpus.sources,
+        num_rows=counted.num_rows,
+        decided=counted.decided,
+        num_duplicate_ids=counted.num_duplicate_ids,
+        notes=notes,
+        carried_types=encode_types(corpus.output_types),
+        planned_at=timestamp(),
+        pending_since=pending_since,
+    )
+    write_record(paths, record, owner)
+    _tell_duplicate_ids(counted, reporter.note)
+    return record
+
+
+def _settings(job: Job) -> PlanSettings:
+    return PlanSettings(
+        frame_tokens=job.frame.num_tokens,
+        max_tokens=job.spec.output.max_tokens,
+        max_model_len=job.max_model_len,
+        edges=job.spec.buckets.edges,
+    )
+
+
+def longest_document(job: Job) -> int:
+    """Tokens that a document may have to fit with prompt and output."""
+    return _settings(job).longest_document
+
+
+def _notes(corpus: Corpus) -> list[str]:
+    """The choices that a person should see: columns, and types that differ between files."""
+    chosen = dict.fromkeys(str(columns) for columns in corpus.columns)
+    notes = [f"reading {choice}" for choice in chosen]
+    notes += [
+        f"column {name}: its type differs between files, so it comes out as strings"
+        for name in corpus.differing
+    ]
+    return notes
+
+
+def _tell_duplicate_ids(counted: Counted, note: Callable[[str], None]) -> None:
+    if counted.num_duplicate_ids:
+        note(
+            f"{counted.num_duplicate_ids:,} rows have an id that stood before; each has its row in the output"
+        )

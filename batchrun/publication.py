@@ -1,0 +1,38 @@
+"""A plan and its memo table as an output file, with what made it in the file's metadata."""
+
+from pathlib import Path
+
+import msgspec
+
+import batchrun
+from batchrun.job import Job
+from batchrun.planning.plan import PlanRecord, open_checked
+from batchrun.records import RowCounts
+from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.publish import Publication, publish
+from batchrun.workspace import CorpusPaths
+
+
+def publish_plan(
+    job: Job, paths: CorpusPaths, plan: PlanRecord, checkpoints: Checkpoints, target: Path, owner: str
+) -> RowCounts:
+    """Write what there is, one row for every input row. Raises DamageError, OSError."""
+    publication = Publication(
+        plan=open_checked(paths.plan),
+        carried=open_checked(paths.carried),
+        carried_types={field.name: field.type for field in plan.output_schema},
+        sources=plan.sources,
+        job_id=job.job_id,
+        seed=job.seed,
+        metadata={
+            "batchrun_version": batchrun.__version__,
+            "job_id": job.job_id,
+            "fingerprint": job.fingerprint,
+            "seed": job.seed,
+            "spec": msgspec.to_builtins(job.spec),
+            "model": job.model.content,
+        },
+    )
+    counts = publish(publication, checkpoints, target, owner)
+    assert counts.total == plan.num_rows, "rows in must be rows out"
+    return counts

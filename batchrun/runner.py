@@ -1,0 +1,375 @@
+"""Wires a run: lock, plan, feed, commit, publish; and turns its end into a record and an exit code."""
+
+import os
+import resource
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from batchrun import engines
+from batchrun.database import DatabaseError
+from batchrun.engines.base import EngineDeadError
+from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, StorageError
+from batchrun.job import Job
+from batchrun.planning import spool
+from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.planning.work import Work, WorkCounts
+from batchrun.preparation import CorpusInput, make_plan
+from batchrun.publication import publish_plan
+from batchrun.records import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
+from batchrun.reporter import Reporter
+from batchrun.signals import StopRequestedError, StopSignals
+from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.lock import RunLock
+from batchrun.store.publish import check_target
+from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
+from batchrun.worker.worker import Worker
+
+T = TypeVar("T")
+
+TICK_SECONDS = 0.5
+RECORD_SECONDS = 2.0
+CLOSE_SECONDS = 6.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run ends and what it may do; nothing here changes a summary."""
+
+    output: Path
+    max_error_rate: float = 0.01
+    accept_engine: bool = False
+    retry_all: bool = False
+
+
+class Run:
+    """One submission of a corpus to a job, holding its lock from beginning to end."""
+
+    def __init__(
+        self, job: Job, corpus_id: str, inputs: list[str], options: RunOptions, reporter: Reporter
+    ) -> None:
+        self.job = job
+        self.paths = job.paths.corpus(corpus_id)
+        self.options = options
+        self.reporter = reporter
+        self.signals = StopSignals()
+        self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        self.lock = RunLock(self.paths.lock, self.run_id)
+        self.previous = read_runs(self.paths.runs)
+        self.started = time.monotonic()
+        record = RunRecord(
+            job_id=job.job_id,
+            run_id=self.run_id,
+            seed=job.seed,
+            corpus_id=corpus_id,
+            corpus=inputs,
+            state=RunState.RUNNING,
+            output=str(options.output),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_at=timestamp(),
+        )
+        self.log = RunLog(self.paths.runs, record)
+        self.checkpoints = Checkpoints(job.paths, self.run_id)
+        self.worker: Worker | None = None
+
+    # -- the whole -----------------------------------------------------------------------------------
+
+    def execute(
+        self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
+    ) -> RunRecord:
+        """Run to an end and return the record of it. Raises BatchrunError, with the record written."""
+        try:
+            with self.signals, storage_errors(self.job.workspace.home):
+                return self._phases(find_plan, replan)
+        except StopRequestedError:
+            assert self.signals.received is not None
+            return self._end(RunState.INTERRUPTED, self.signals.received.name, self.signals.exit_code)
+        except BatchrunError as error:
+            state = RunState.INTERRUPTED if isinstance(error, InterruptedRunError) else RunState.FAILED
+            self._end_badly(state, error.reason, error.exit_code)
+            error.record = self.log.record
+            raise
+        except BaseException as error:
+            self._end_badly(RunState.FAILED, repr(error), ExitCode.BUG)
+            raise
+        finally:
+            if self.worker is not None:
+                self.worker.close(CLOSE_SECONDS)
+            self.lock.release()
+            self.reporter.finished()
+
+    def _phases(
+        self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
+    ) -> RunRecord:
+        self.checkpoints.clean()
+        self.checkpoints.intact_segments()
+        self._tell_damages()
+        plan = self._timed("planning", lambda: find_plan(self))
+        try:
+            work = self._open_work(plan)
+        except DamageError as error:
+            if replan is None:
+                raise
+            self.reporter.note(error.reason)
+            plan = self._timed("planning", lambda: replan(self))
+            work = self._open_work(plan)
+        with work:
+            self.log.write(
+                to_run=work.counts.to_run,
+                first_planned_at=plan.pending_since,
+                rows=_rows_before(work.counts),
+            )
+            if work.counts.to_run:
+                self._run(work)
+        return self._finish(plan)
+
+    def _open_work(self, plan: PlanRecord) -> Work:
+        """What is left to run. Raises DamageError where the spool lacks some of it."""
+        work = Work(self.paths, plan, self.job.paths.scratch, self._settled)
+        if work.num_missing:
+            work.close()
+            raise DamageError(
+                f"{work.num_missing:,} documents to run are not in the spool {self.paths.spool}",
+                "Submit the corpus again: the spool is made anew.",
+            )
+        return work
+
+    def _settled(self, consume: Callable[[pa.RecordBatchReader], None]) -> None:
+        self.checkpoints.settled_keys(consume, retry_all=self.options.retry_all)
+
+    # -- running -------------------------------------------------------------------------------------
+
+    def _run(self, work: Work) -> None:
+        config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
+        self.checkpoints.compact()
+        self.reporter.note(
+            f"{work.counts.to_run:,} documents ({work.counts.to_run_tokens:,} tokens) to run on "
+            f"{config.kind} ({config.device}, {config.dtype}); loading the model"
+        )
+        self.worker = worker = Worker(
+            documents=work.documents(),
+            settings=self.job.call_settings,
+            tokenizer=self.job.tokenizer,
+            start_engine=lambda: engines.start(config),
+            commit=self.checkpoints.commit,
+        )
+        self.signals.defer()
+        started = time.monotonic()
+        worker.start()
+        written = started
+        while worker.is_running:
+            worker.wait(TICK_SECONDS)
+            if self.signals.received is not None:
+                worker.stop()
+            self._note_progress(worker, work.counts, started)
+            self.reporter.running(self.log.record)
+            if time.monotonic() - written >= RECORD_SECONDS:
+                written = time.monotonic()
+                self.log.write()
+        self._drain(worker, work.counts, started)
+        self.signals.undefer()
+
+    def _drain(self, worker: Worker, counts: WorkCounts, started: float) -> None:
+        try:
+            worker.drain()
+        except EngineDeadError as error:
+            raise InterruptedRunError(
+                f"the engine died: {error}", "What is finished is kept. Submit again to go on."
+            ) from error
+        finally:
+            self._note_progress(worker, counts, started)
+        self.reporter.running(self.log.record)
+
+    def _note_progress(self, worker: Worker, counts: WorkCounts, started: float) -> None:
+        """The record as the worker stands."""
+        now = time.monotonic()
+        loaded = worker.loaded_at
+        running = now - loaded if loaded else 0.0
+        tally, snapshot = worker.tally, worker.snapshot()
+        left = counts.to_run_tokens - tally.input_tokens
+        rate = tally.input_tokens / running if running else 0.0
+        rows = replace(self.log.record.rows, computed=tally.computed, ok=tally.ok, failed=tally.failed)
+        self.log.update(
+            engine=worker.engine_label,
+            rows=rows,
+            tokens=TokenCounts(
+                input=tally.input_tokens, output=tally.output_tokens, cached=tally.cached_tokens
+            ),
+            seconds=replace(
+                self.log.record.seconds,
+                total=now - self.started,
+                loading=(loaded or now) - started,
+                running=running,
+            ),
+            metrics=BatchMetrics(
+                waiting_prefill_tokens=max(0, counts.to_run_tokens - worker.num_admitted_tokens),
+                running_decode_sequences=snapshot.running,
+                kv_cache_usage=snapshot.kv_cache_usage,
+                num_preemptions=snapshot.num_preemptions,
+                prefill_tokens_per_second=rate,
+                decode_tokens_per_second=tally.output_tokens / running if running else 0.0,
+                oldest_wait_seconds=_seconds_since(self.log.record.first_planned_at) if left > 0 else 0.0,
+                seconds_to_completion=left / rate if rate else None,
+                store_wait_seconds=worker.store_wait_seconds,
+                peak_memory_bytes=peak_memory_bytes(),
+            ),
+        )
+
+    # -- endings -------------------------------------------------------------------------------------
+
+    def _finish(self, plan: PlanRecord) -> RunRecord:
+        num_damages = len(self.checkpoints.damages)
+        self.checkpoints.compact()
+        published = self._timed("publishing", lambda: self._publish(plan))
+        self._tell_damages(num_damages)
+        rows = replace(
+            self.log.record.rows,
+            ok=published.ok,
+            failed=published.failed,
+            skipped=published.skipped,
+            pending=published.pending,
+        )
+        self.log.update(rows=rows)
+        if rows.pending:
+            return self._end(
+                RunState.INTERRUPTED, f"{rows.pending:,} rows have no verdict yet", ExitCode.INTERRUPTED
+            )
+        self._cut_spool()
+        attempted = rows.total - rows.skipped
+        too_many = rows.failed > self.options.max_error_rate * attempted
+        return self._end(RunState.COMPLETE, None, ExitCode.TOO_MANY_FAILED if too_many else ExitCode.COMPLETE)
+
+    def _publish(self, plan: PlanRecord) -> RowCounts:
+        return publish_plan(self.job, self.paths, plan, self.checkpoints, self.options.output, self.run_id)
+
+    def _cut_spool(self) -> None:
+        """Keep the failed rows alone, so that `resume --failed` needs no corpus."""
+        failed: list[pa.Table] = []
+
+        def consume(reader: pa.RecordBatchReader) -> None:
+            for batch in reader:
+                failed.append(pa.Table.from_batches([batch]).filter(pc.invert(batch["done"])))
+
+        self.checkpoints.settled_keys(consume, retry_all=True)
+        empty = pa.table({"hash_hi": pa.array([], pa.uint64()), "hash_lo": pa.array([], pa.uint64())})
+        keys = (
+            pa.concat_tables([table.select(["hash_hi", "hash_lo"]) for table in failed]) if failed else empty
+        )
+        spool.keep_only(self.paths.spool, keys, self.run_id)
+
+    def _end(self, state: RunState, stop_reason: str | None, exit_code: ExitCode) -> RunRecord:
+        seconds = replace(self.log.record.seconds, total=time.monotonic() - self.started)
+        metrics = replace(self.log.record.metrics, peak_memory_bytes=peak_memory_bytes())
+        self.log.write(
+            state=state, stop_reason=stop_reason, exit_code=int(exit_code), seconds=seconds, metrics=metrics
+        )
+        return self.log.record
+
+    def _end_badly(self, state: RunState, reason: str, exit_code: ExitCode) -> None:
+        """Write the end where the disk lets us; the error that is on its way says the rest."""
+        try:
+            self._end(state, reason, exit_code)
+        except OSError as error:
+            self.reporter.note(f"the run record {self.log.path} can not be written: {error}")
+
+    def _timed(self, phase: str, task: Callable[[], T]) -> T:
+        started = time.monotonic()
+        result = task()
+        seconds: PhaseSeconds = self.log.record.seconds
+        spent = getattr(seconds, phase) + time.monotonic() - started
+        self.log.update(seconds=replace(seconds, **{phase: spent}))
+        return result
+
+    def _tell_damages(self, first: int = 0) -> None:
+        for damage in self.checkpoints.damages[first:]:
+            self.reporter.note(str(damage))
+            self.log.update(warnings=[*self.log.record.warnings, str(damage)])
+
+
+def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporter) -> RunRecord:
+    """Start or continue the job on a corpus. Raises BatchrunError; a signal is an end like another."""
+    check_target(options.output, [file.path for file in corpus.files])
+    run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
+
+    def fresh_plan(run: Run) -> PlanRecord:
+        return make_plan(job, run.paths, corpus, run.checkpoints, run.run_id, reporter, _pending_since(run))
+
+    def find_plan(run: Run) -> PlanRecord:
+        job.register(run.run_id, reporter.note, lambda job_id: count_ok(job, job_id))
+        known = read_record(run.paths)
+        if known is None or known.signature != corpus.signature(job):
+            return fresh_plan(run)
+        reporter.note(f"the corpus is unchanged since it was planned at {known.planned_at}")
+        return known
+
+    return run.execute(find_plan, fresh_plan)
+
+
+def resume(job: Job, last: RunRecord, options: RunOptions, reporter: Reporter) -> RunRecord:
+    """Continue from the plan and the spool, without the corpus. Raises BatchrunError."""
+    check_target(options.output, [])
+    run = Run(job, last.corpus_id, last.corpus, options, reporter)
+
+    def find_plan(run: Run) -> PlanRecord:
+        known = read_record(run.paths)
+        if known is None:
+            raise DamageError(
+                f"there is no finished plan in {run.paths.checkpoint}", "Submit the corpus again to plan it."
+            )
+        return known
+
+    return run.execute(find_plan, None)
+
+
+def count_ok(job: Job, job_id: str) -> int:
+    """Finished summaries of a job, over its seeds."""
+    seeds = job.workspace.job(job_id, 0).seeds()
+    stores = [Checkpoints(job.workspace.job(job_id, seed), "reader") for seed in seeds]
+    return sum(store.count_by_rank().get(2, 0) for store in stores)
+
+
+def _pending_since(run: Run) -> str:
+    """When the oldest waiting row was first planned: carried on while the runs before did not complete."""
+    last = run.previous[-1] if run.previous else None
+    if last is not None and last.state is not RunState.COMPLETE and last.first_planned_at:
+        return last.first_planned_at
+    return timestamp()
+
+
+def _rows_before(counts: WorkCounts) -> RowCounts:
+    return RowCounts(
+        total=counts.total, skipped=counts.skipped, reused=counts.reused, duplicate=counts.duplicate
+    )
+
+
+def _seconds_since(moment: str | None) -> float:
+    if moment is None:
+        return 0.0
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+
+
+def peak_memory_bytes() -> int:
+    """The greatest resident size of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@contextmanager
+def storage_errors(home: Path) -> Iterator[None]:
+    """Errors of disk and database as what they are for a person: resumable, with the disk to look at."""
+    try:
+        yield
+    except (OSError, DatabaseError) as error:
+        raise StorageError(
+            f"reading or writing failed: {str(error).splitlines()[0]}",
+            f"Free or mend the disk of {home} and of the output; then submit again: what is finished is kept.",
+        ) from error

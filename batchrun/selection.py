@@ -1,0 +1,35 @@
+"""Which run of a job a command means: the newest of its corpora, unless told."""
+
+from pathlib import Path
+
+from batchrun.errors import ConfigError
+from batchrun.records import RunRecord, RunState
+from batchrun.store.lock import holder_of
+from batchrun.telemetry.run_records import latest_runs
+from batchrun.workspace import Workspace
+
+
+def is_live(folder: Path, record: RunRecord) -> bool:
+    """Whether the run goes on: it says so, and its lock is held."""
+    return record.state is RunState.RUNNING and holder_of(folder / "lock") is not None
+
+
+def true_state(folder: Path, record: RunRecord) -> RunState:
+    """The state of a run; one that says `running` and holds no lock was interrupted."""
+    if record.state is RunState.RUNNING and not is_live(folder, record):
+        return RunState.INTERRUPTED
+    return record.state
+
+
+def last_run(workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None) -> RunRecord:
+    """The newest run of a job, of one seed or corpus where given. Raises ConfigError where there is none."""
+    records = [record for _, record in latest_runs(workspace, job_id)]
+    wanted = [
+        record
+        for record in records
+        if seed in (None, record.seed) and (corpus_id is None or record.corpus_id.startswith(corpus_id))
+    ]
+    if wanted:
+        return wanted[-1]
+    known = ", ".join(f"seed {record.seed} corpus {record.corpus_id}" for record in records) or "none"
+    raise ConfigError(f"job {job_id} has no such run; its runs: {known}", "Submit a corpus to it first.")

@@ -1,0 +1,56 @@
+"""What a job has by now, published or listed, also while it runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from batchrun.errors import InterruptedRunError
+from batchrun.job import Job
+from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.publication import publish_plan
+from batchrun.records import RowCounts, RowStatus
+from batchrun.runner import storage_errors
+from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.publish import check_target
+
+READER = "reader"
+
+
+def publish_now(job: Job, corpus_id: str, target: Path) -> RowCounts:
+    """Write what there is to `target`. Raises BatchrunError."""
+    plan = finished_plan(job, corpus_id)
+    check_target(target, [Path(entry[0]) for entry in plan.signature["files"]])
+    with storage_errors(job.workspace.home):
+        return publish_plan(
+            job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER
+        )
+
+
+def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
+    """The failed rows by now, in input order: where each stands, and why it failed."""
+    plan = finished_plan(job, corpus_id)
+    scratch = job.paths.scratch
+    scratch.mkdir(parents=True, exist_ok=True)
+    columns = ["source", "row", "doc_id", "error_type", "error"]
+    with storage_errors(job.workspace.home), TemporaryDirectory(dir=scratch) as folder:
+        target = Path(folder) / "rows.parquet"
+        publish_plan(job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER)
+        for batch in pq.ParquetFile(target).iter_batches(columns=[*columns, "status"]):
+            failed = batch.filter(pc.equal(batch["status"], RowStatus.FAILED))
+            for row in failed.select(columns).to_pylist():
+                plain = row["doc_id"]
+                yield row | {"doc_id": plain if isinstance(plain, int | str | None) else str(plain)}
+
+
+def finished_plan(job: Job, corpus_id: str) -> PlanRecord:
+    """The corpus' valid plan. Raises InterruptedRunError where it is not planned to the end."""
+    plan = read_record(job.paths.corpus(corpus_id))
+    if plan is None:
+        raise InterruptedRunError(
+            "this corpus is not planned to its end yet", "Wait for its run, or submit it again."
+        )
+    return plan

@@ -1,0 +1,178 @@
+"""The memo table of one job and seed: what is committed is there after any crash, and is found again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batchrun import atomic_file
+from batchrun.database import Database, statements
+from batchrun.records import PERMANENT_ERRORS, Summary
+from batchrun.store import segments
+from batchrun.store.lock import holder_of
+from batchrun.workspace import JobPaths
+
+T = TypeVar("T")
+
+COMPACT_FROM = 16
+"""Segments from which a compaction pays: opening 5,000 small ones costs 0.8 s, and each is one file more."""
+COMPACT_BELOW_BYTES = 64 << 20
+"""A segment of this size is left alone: compaction rewrites small files, not the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A segment that does not hold its bytes, and where it was set aside."""
+
+    segment: Path
+    set_aside: Path
+
+    def __str__(self) -> str:
+        return (
+            f"segment {self.segment} is damaged; set aside as {self.set_aside}, its rows are computed again"
+        )
+
+
+class Checkpoints:
+    """The memo table, as one run sees it. Any number of runs may have it open.
+
+    `damages` lists what was found damaged so far. Methods raise OSError where the disk fails.
+    """
+
+    def __init__(self, paths: JobPaths, run_id: str) -> None:
+        self.paths = paths
+        self.run_id = run_id
+        self.damages: list[Damage] = []
+        self._checked: set[str] = set()
+        self._num_commits = 0
+        atomic_file.make_folder(paths.segments)
+
+    def clean(self) -> None:
+        """Remove the half-written files of dead runs."""
+        locks = self.paths.corpora.glob("*/lock")
+        living = {holder.run_id for path in locks if (holder := holder_of(path))}
+        atomic_file.remove_leftovers(self.paths.segments, living | {self.run_id})
+
+    def commit(self, rows: Sequence[Summary]) -> None:
+        """Make rows durable: when this returns they survive a kill and a power loss."""
+        if rows:
+            stem = f"{self.run_id}-{self._num_commits:06d}"
+            self._checked.add(segments.write(self.paths.segments, stem, self.run_id, rows).name)
+            self._num_commits += 1
+
+    def intact_segments(self, *, check_all: bool = False) -> list[Path]:
+        """The segments to read, each hashed before its first use here; damaged ones are set aside."""
+        intact = []
+        for path in segments.listed(self.paths.segments):
+            try:
+                if (path.name in self._checked and not check_all) or segments.is_intact(path):
+                    self._checked.add(path.name)
+                    intact.append(path)
+                else:
+                    self._set_aside(path)
+            except FileNotFoundError:  # compacted by another run meanwhile: its rows are in a newer one
+                return self.intact_segments(check_all=check_all)
+        return intact
+
+    def _set_aside(self, path: Path) -> None:
+        folder = self.paths.seed_folder / "damaged"
+        atomic_file.make_folder(folder)
+        target = folder / path.name
+        path.replace(target)
+        atomic_file.sync_folder(path.parent)
+        atomic_file.sync_folder(folder)
+        self.damages.append(Damage(segment=path, set_aside=target))
+
+    def settled_keys(self, consume: Callable[[pa.RecordBatchReader], T], *, retry_all: bool = False) -> T:
+        """Give `consume` the keys with a verdict: `hash_hi, hash_lo, done, attempts`.
+
+        Done is what is not computed again: `ok`, and failures of a permanent kind unless `retry_all`.
+        """
+        final = [] if retry_all else [str(kind) for kind, permanent in PERMANENT_ERRORS.items() if permanent]
+
+        def task(database: Database, _: list[str]) -> T:
+            sql = statements(__package__)["settled_keys"]
+            return consume(database.read(sql, {"final_errors": final}))
+
+        return self.read(task)
+
+    def count_by_rank(self) -> dict[int, int]:
+        """Keys by rank: 2 ok, 1 failed, 0 partial."""
+        sql = statements(__package__)["count_winners"]
+        return self.read(lambda database, _: dict(database.connection.execute(sql).fetchall()))
+
+    def table(self) -> pa.Table:
+        """The memo table, one row a key, in no order; for tests and small tables, since it is held whole."""
+        sql = statements(__package__)["winning_rows"]
+
+        def task(database: Database, files: list[str]) -> pa.Table:
+            if not files:
+                return segments.SCHEMA.empty_table()
+            return database.read(sql, {"segments": files}).read_all().cast(segments.SCHEMA)
+
+        return self.read(task)
+
+    def read(self, task: Callable[[Database, list[str]], T], *, check_all: bool = False) -> T:
+        """Run `task` over a database with the table `winner` and the segments it was made from.
+
+        Where another run's compaction removes one of them meanwhile, all is listed and run again.
+        """
+        while True:
+            files = self.intact_segments(check_all=check_all)
+            with Database(self.paths.scratch) as database:
+                try:
+                    find_winners(database, files)
+                    return task(database, [str(path) for path in files])
+                except (duckdb.Error, OSError):
+                    if all(path.exists() for path in files):
+                        raise
+
+    def compact(self) -> None:
+        """Merge small segments into one, then remove them; other runs may read and write meanwhile."""
+        small = [path for path in self.intact_segments() if _size(path) < COMPACT_BELOW_BYTES]
+        if len(small) < COMPACT_FROM:
+            return
+        temporary = atomic_file.temporary_path(self.paths.segments, self.run_id)
+        try:
+            with Database(self.paths.scratch) as database:
+                find_winners(database, small)
+                sql = statements(__package__)["winning_rows"]
+                found = database.read(sql, {"segments": [str(path) for path in small]}, 1 << 14)
+                with pq.ParquetWriter(
+                    temporary, segments.SCHEMA, compression="zstd", compression_level=1
+                ) as writer:
+                    for batch in found:
+                        writer.write_batch(batch.cast(segments.SCHEMA))
+            stem = f"{self.run_id}-c{self._num_commits:06d}"
+            self._num_commits += 1
+            merged = segments.name_by_content(temporary, self.paths.segments, stem)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._checked.add(merged.name)
+        for path in small:
+            path.unlink(missing_ok=True)
+        atomic_file.sync_folder(self.paths.segments)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def find_winners(database: Database, files: Sequence[Path]) -> None:
+    """Fill the table `winner`: one row a key, by precedence."""
+    named = statements(__package__)
+    connection = database.connection
+    if not files:
+        connection.execute(named["no_winners"])
+        return
+    connection.execute(named["narrow_rows"], {"segments": [str(path) for path in files]})
+    (has_rivals,) = database.one(named["has_rivals"])
+    connection.execute(named["winners" if has_rivals else "only_winners"])
+    connection.execute("DROP TABLE narrow")

@@ -1,0 +1,66 @@
+"""`job.json`: what a job is, frozen by its first run."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from batchrun import atomic_file
+from batchrun.errors import ConfigError
+from batchrun.spec import JobSpec
+from batchrun.workspace import Workspace
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What `auto` was on the machine of the first run."""
+
+    kind: str
+    dtype: str
+    device: str
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The frozen spec, its fingerprint and what the fingerprint was made of."""
+
+    job_id: str
+    name: str
+    fingerprint: str
+    fields: dict[str, Any]
+    spec: JobSpec
+    model_folder: str
+    created_at: str
+    resolved: Resolved | None = None
+
+
+def read(path: Path) -> JobRecord | None:
+    """The record, or None where there is none. Raises ConfigError where it is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=JobRecord)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"{path} is damaged: {error}", "Restore it from a backup, or move it away: submit makes it again."
+        ) from error
+
+
+def write(path: Path, record: JobRecord, owner: str) -> None:
+    atomic_file.make_folder(path.parent)
+    atomic_file.write_bytes(path, msgspec.json.encode(record), owner)
+
+
+def last_of_name(workspace: Workspace, name: str) -> JobRecord | None:
+    """The newest job of that name."""
+    records = [read(path) for path in workspace.checkpoints.glob(f"{name}-*/job.json")]
+    named = [record for record in records if record is not None and record.name == name]
+    return max(named, key=lambda record: record.created_at, default=None)
+
+
+def changed_fields(before: JobRecord, fields: dict[str, Any]) -> list[str]:
+    """`name: old → new` for each fingerprinted field that differs."""
+    names = sorted(before.fields.keys() | fields.keys())
+    return [
+        f"{name}: {before.fields.get(name)!r} → {fields.get(name)!r}"
+        for name in names
+        if before.fields.get(name) != fields.get(name)
+    ]

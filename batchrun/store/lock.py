@@ -1,0 +1,118 @@
+"""One run per job, seed and corpus: a lock that the kernel drops when its holder dies.
+
+A POSIX record lock (`fcntl.lockf`): not inherited over fork, so an engine's process can not keep it
+after the parent was killed. Its limit: a process loses it when it closes *any* descriptor of the
+file, so inside the holding process the file is opened once, and a second attempt is refused here
+before it opens the file.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock as ThreadLock
+from typing import IO
+
+import msgspec
+
+from batchrun import atomic_file
+from batchrun.errors import LockedError, StorageError
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
+
+_held: set[Path] = set()
+_held_guard = ThreadLock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who holds a lock, as it wrote of itself."""
+
+    run_id: str
+    pid: int
+    host: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} (process {self.pid} on {self.host}, since {self.since})"
+
+
+class RunLock:
+    """Held from construction to `release`. Raises LockedError naming the holder where another has it."""
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self.path = path.absolute()
+        atomic_file.make_folder(path.parent)
+        with _held_guard:
+            if self.path in _held:
+                raise _locked(self.path)
+            self._file = self._acquire(run_id)
+            _held.add(self.path)
+
+    def _acquire(self, run_id: str) -> IO[bytes]:
+        file = self.path.open("a+b")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise _locked(self.path) from None
+        except OSError as error:
+            file.close()
+            raise StorageError(
+                f"{self.path} can not be locked: {error}",
+                "Put the workspace on a file system with POSIX locks (a local disk, or NFS 4).",
+            ) from error
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = Holder(run_id=run_id, pid=os.getpid(), host=socket.gethostname(), since=now)
+        file.truncate(0)
+        file.write(msgspec.json.encode(holder))
+        file.flush()
+        return file
+
+    def release(self) -> None:
+        """Give the lock up; may be called twice."""
+        with _held_guard:
+            self._file.close()
+            _held.discard(self.path)
+
+
+def holder_of(path: Path) -> Holder | None:
+    """Who holds the lock now, or None. Takes nothing, and never disturbs a holder."""
+    path = path.absolute()
+    with _held_guard:
+        if path in _held:
+            return _read_holder(path, held_here=True)
+        return _read_holder(path, held_here=False) if path.exists() and _is_locked(path) else None
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open("rb") as file:
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(file, fcntl.F_GETLK, query)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def _read_holder(path: Path, *, held_here: bool) -> Holder:
+    """Inside the holding process the file must not be opened again; the holder is this process."""
+    unknown = Holder(
+        run_id="unknown", pid=os.getpid() if held_here else 0, host=socket.gethostname(), since="unknown"
+    )
+    if held_here:
+        return unknown
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return unknown
+
+
+def _locked(path: Path) -> LockedError:
+    in_this_process = path in _held
+    holder = _read_holder(path, held_here=in_this_process)
+    return LockedError(
+        f"this corpus is being worked on by {holder}",
+        f"Wait for it, or watch it: batchrun status. To end it: kill -TERM {holder.pid or 'its process'}. (Lock: {path})",
+    )

@@ -1,0 +1,267 @@
+"""The output: plan and memo table joined, one row for every input row, in input order.
+
+A range is a row group of the plan. The memo rows are first cut into ranges, in one pass over the
+segments; then each range is put in order and zipped with the plan and the carried columns, one at a time. Ids and carried
+columns are Arrow all the way. Memory is that of one range.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from batchrun import atomic_file
+from batchrun.database import Database, statements
+from batchrun.errors import OutputError
+from batchrun.records import RowCounts, RowStatus
+from batchrun.store.checkpoints import Checkpoints
+
+METADATA_KEY = b"batchrun"
+
+_MEMO_COLUMNS = {
+    "summary": pa.string(),
+    "error_type": pa.string(),
+    "error": pa.string(),
+    "finish_reason": pa.string(),
+    "output_tokens": pa.int64(),
+    "kept_tokens": pa.int64(),
+    "num_parts": pa.int32(),
+    "engine": pa.string(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """What to publish. `plan` has one row for every input row (the planner's schema); `carried` the ids
+    and kept columns of the same rows in the same row groups, `doc_id` first.
+    """
+
+    plan: pq.ParquetFile
+    carried: pq.ParquetFile
+    carried_types: Mapping[str, pa.DataType]
+    sources: list[str]
+    job_id: str
+    seed: int
+    metadata: Mapping[str, Any]
+
+
+def is_batchrun_output(path: Path) -> bool:
+    """Whether batchrun made this file; False where it is no Parquet."""
+    try:
+        return METADATA_KEY in (pq.read_schema(path).metadata or {})
+    except (OSError, pa.ArrowInvalid):
+        return False
+
+
+def check_target(target: Path, inputs: list[Path]) -> None:
+    """Raise OutputError where `target` can not be written, is an input, or is somebody else's file."""
+    folder = target.parent
+    if not folder.is_dir():
+        raise OutputError(f"the folder of the output, {folder}, is not there", "Make it, or give another -o.")
+    if target.is_dir():
+        raise OutputError(f"the output {target} is a folder", "Give a file with -o.")
+    if any(path.exists() and target.exists() and path.samefile(target) for path in inputs):
+        raise OutputError(f"the output {target} is the corpus itself", "Give another path with -o.")
+    if target.exists() and not is_batchrun_output(target):
+        raise OutputError(
+            f"{target} exists and is not a batchrun output; it is not overwritten",
+            "Move it away, or give another path with -o.",
+        )
+    try:
+        probe = atomic_file.temporary_path(folder, "probe")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(
+            f"the folder of the output, {folder}, can not be written: {error.strerror}", "Give another -o."
+        ) from error
+
+
+def publish(publication: Publication, checkpoints: Checkpoints, target: Path, owner: str) -> RowCounts:
+    """Write the output and put it in place of `target`; returns the rows by status.
+
+    Every segment is hashed again before it is read; what is damaged is set aside and its rows are
+    `pending`. Raises OSError where the disk fails; `target` is then as it was.
+    """
+    scratch = checkpoints.paths.scratch
+    scratch.mkdir(parents=True, exist_ok=True)
+    folder = Path(mkdtemp(prefix="publish-", dir=scratch))
+    try:
+        checkpoints.read(
+            lambda database, files: _partition(database, files, publication, folder), check_all=True
+        )
+        counts: Counter[str] = Counter()
+        with atomic_file.replacing(target, owner) as temporary:
+            _write(publication, folder, temporary, counts)
+    finally:
+        rmtree(folder, ignore_errors=True)
+    return RowCounts(total=sum(counts.values()), **{status: counts[status] for status in RowStatus})
+
+
+def _partition(database: Database, files: list[str], publication: Publication, folder: Path) -> None:
+    """Cut the memo rows that the plan needs into `folder/part=<n>/*.parquet`."""
+    named = statements(__package__)
+    connection = database.connection
+    rmtree(folder)
+    folder.mkdir()
+    connection.execute(named["create_planned"])
+    for keys in _planned_keys(publication.plan):
+        connection.register("keys", keys)
+        connection.execute("INSERT INTO planned SELECT * FROM keys")
+    if files:
+        connection.execute(named["located"])
+        connection.execute("SET partitioned_write_flush_threshold = 8192")
+        rows = named["partitioned_rows"].replace("$segments", _sql_list(files))
+        connection.execute(
+            f"COPY ({rows}) TO {_sql_list([str(folder)])[1:-1]} (FORMAT parquet, PARTITION_BY part, OVERWRITE_OR_IGNORE)"
+        )
+
+
+def _sql_list(files: list[str]) -> str:
+    """A list of paths as an SQL literal: COPY takes no parameters."""
+    return "[" + ", ".join("'" + path.replace("'", "''") + "'" for path in files) + "]"
+
+
+def _planned_keys(plan: pq.ParquetFile) -> Iterator[pa.Table]:
+    start = 0
+    for part in range(plan.num_row_groups):
+        keys = plan.read_row_group(part, columns=["hash_hi", "hash_lo"])
+        ordinals = np.arange(start, start + keys.num_rows)
+        start += keys.num_rows
+        keys = keys.add_column(0, "ordinal", [ordinals]).add_column(
+            0, "part", [np.full(len(ordinals), part, np.int32)]
+        )
+        yield keys.filter(pc.is_valid(keys["hash_hi"]))
+
+
+def _write(publication: Publication, folder: Path, temporary: Path, counts: Counter[str]) -> None:
+    schema = _schema(publication)
+    start = 0
+    with pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1) as writer:
+        for part in range(publication.plan.num_row_groups):
+            plan, carried = _row_group(publication.plan, part), _row_group(publication.carried, part)
+            table = _join(publication, plan, carried, _memo(folder, part), start, schema)
+            assert table.num_rows == plan.num_rows == carried.num_rows, "rows in must be rows out"
+            writer.write_table(table)
+            start += table.num_rows
+            for item in pc.value_counts(table["status"]).to_pylist():
+                counts[item["values"]] += item["counts"]
+
+
+def _row_group(file: pq.ParquetFile, part: int) -> pa.RecordBatch:
+    """A row group as one batch; the planner bounds its size."""
+    batches = file.read_row_group(part).combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
+
+
+def _schema(publication: Publication) -> pa.Schema:
+    kept = {name: kind for name, kind in publication.carried_types.items() if name != "doc_id"}
+    fields = {
+        "source": pa.string(),
+        "row": pa.int64(),
+        "doc_id": publication.carried_types["doc_id"],
+        "summary": pa.string(),
+        "status": pa.string(),
+        "error_type": pa.string(),
+        "error": pa.string(),
+        "finish_reason": pa.string(),
+        "flags": pa.list_(pa.string()),
+        "input_tokens": pa.int64(),
+        "output_tokens": pa.int64(),
+        "kept_tokens": pa.int64(),
+        "num_parts": pa.int32(),
+        "input_hash": pa.string(),
+        "job_id": pa.string(),
+        "seed": pa.int64(),
+        "engine": pa.string(),
+    }
+    return pa.schema(
+        list((fields | kept).items()), metadata={METADATA_KEY: msgspec.json.encode(publication.metadata)}
+    )
+
+
+def _memo(folder: Path, number: int) -> pa.Table | None:
+    files = sorted((folder / f"part={number}").glob("*.parquet"))
+    if not files:
+        return None
+    return pa.concat_tables([pq.ParquetFile(path).read() for path in files]).sort_by("ordinal")
+
+
+def _join(
+    publication: Publication,
+    plan: pa.RecordBatch,
+    carried: pa.RecordBatch,
+    memo: pa.Table | None,
+    start: int,
+    schema: pa.Schema,
+) -> pa.Table:
+    """One range of the output. `memo` is ordered by `ordinal`, each at most once."""
+    places = _places(memo, start, plan.num_rows)
+    found = {
+        name: pa.nulls(plan.num_rows, kind) if memo is None else memo[name].take(places).cast(kind)
+        for name, kind in (_MEMO_COLUMNS | {"status": pa.string(), "flags": pa.list_(pa.string())}).items()
+    }
+    from_plan = pc.is_valid(plan["status"])
+    has_verdict = pc.is_in(found["status"], pa.array([RowStatus.OK, RowStatus.FAILED], pa.string()))
+    computed = pc.if_else(has_verdict, found["status"], RowStatus.PENDING)
+    columns: dict[str, Any] = {name: pc.if_else(has_verdict, found[name], None) for name in _MEMO_COLUMNS}
+    columns |= {
+        "source": pa.array(publication.sources, pa.string()).take(plan["source"]),
+        "row": plan["row"],
+        "status": pc.if_else(from_plan, plan["status"], computed),
+        "error_type": pc.if_else(from_plan, plan["error_type"], columns["error_type"]),
+        "error": pc.if_else(from_plan, plan["error"], columns["error"]),
+        "flags": _flags(plan["flags"], found["flags"]),
+        "input_tokens": plan["input_tokens"],
+        "input_hash": _hex(plan),
+        "job_id": pa.repeat(publication.job_id, plan.num_rows),
+        "seed": pa.repeat(publication.seed, plan.num_rows),
+    }
+    for name, kind in publication.carried_types.items():
+        columns[name] = restore_type(carried[name], kind)
+    return pa.table([columns[field.name] for field in schema], schema=schema)
+
+
+def restore_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A carried column in the type it had; columns of JSON values were carried as text."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def _places(memo: pa.Table | None, start: int, num_rows: int) -> pa.Array:
+    """For each row of the range, its place in `memo`, or null."""
+    places = np.full(num_rows, -1, np.int64)
+    if memo is not None:
+        ordinals = memo["ordinal"].to_numpy() - start
+        assert len(np.unique(ordinals)) == len(ordinals), "a row of the plan has one memo row"
+        places[ordinals] = np.arange(len(ordinals))
+    return pa.array(places, mask=places < 0)
+
+
+def _flags(of_row: pa.Array, of_memo: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """The flags of a row and of its summary together; few rows have any of their own."""
+    merged = of_memo.combine_chunks() if isinstance(of_memo, pa.ChunkedArray) else of_memo
+    if of_row.null_count == len(of_row):
+        return pc.if_else(pc.is_valid(merged), merged, pa.scalar([], pa.list_(pa.string())))
+    both = zip(of_row.to_pylist(), merged.to_pylist(), strict=True)
+    return pa.array([sorted({*(row or ()), *(memo or ())}) for row, memo in both], pa.list_(pa.string()))
+
+
+def _hex(plan: pa.RecordBatch) -> pa.Array:
+    """The 16 bytes of each key as 32 hex digits, without a Python object a row."""
+    keys = np.empty((plan.num_rows, 2), ">u8")
+    keys[:, 0] = pc.fill_null(plan["hash_hi"], 0).to_numpy(zero_copy_only=False)
+    keys[:, 1] = pc.fill_null(plan["hash_lo"], 0).to_numpy(zero_copy_only=False)
+    offsets = np.arange(0, 32 * (plan.num_rows + 1), 32, dtype=np.int32)
+    digits = pa.StringArray.from_buffers(
+        plan.num_rows, pa.py_buffer(offsets), pa.py_buffer(keys.tobytes().hex().encode())
+    )
+    return pc.if_else(pc.is_valid(plan["hash_hi"]), digits, pa.scalar(None, pa.string()))

@@ -1,0 +1,49 @@
+-- narrow_rows: what decides about a row, and where it lies; $segments is the list of files
+CREATE OR REPLACE TEMP TABLE narrow AS
+SELECT hash_hi, hash_lo, rank, progress, content_hash, error_type, attempts, filename AS file, file_row_number AS place
+FROM read_parquet($segments, filename = true, file_row_number = true)
+
+-- winners: one row a key, by precedence; equal rows are one
+CREATE OR REPLACE TEMP TABLE winner AS
+SELECT hash_hi, hash_lo, rank, error_type, attempts, file, place
+FROM narrow
+QUALIFY row_number() OVER (
+    PARTITION BY hash_hi, hash_lo ORDER BY rank DESC, progress DESC, content_hash ASC, file, place
+) = 1
+
+-- only_winners: the same where every key has one row, without sorting
+CREATE OR REPLACE TEMP TABLE winner AS
+SELECT hash_hi, hash_lo, rank, error_type, attempts, file, place FROM narrow
+
+-- has_rivals: whether a key has more than one row
+SELECT count(*) > count(DISTINCT (hash_hi, hash_lo)) FROM narrow
+
+-- settled_keys: keys with a verdict, whether it is final, and the failed attempts behind it
+SELECT hash_hi, hash_lo, rank = 2 OR (rank = 1 AND error_type IN (SELECT unnest($final_errors))) AS done, attempts
+FROM winner
+WHERE rank > 0
+
+-- winning_rows: the memo table itself
+SELECT rows.* EXCLUDE (filename, file_row_number)
+FROM read_parquet($segments, filename = true, file_row_number = true) rows
+SEMI JOIN winner ON rows.filename = winner.file AND rows.file_row_number = winner.place
+
+-- create_planned: the keys of the plan, by its row group and the number of the row in it
+CREATE TEMP TABLE planned (part INTEGER, ordinal BIGINT, hash_hi UBIGINT, hash_lo UBIGINT)
+
+-- located: for each row of the plan, where its memo row lies
+CREATE TEMP TABLE located AS
+SELECT part, ordinal, file, place FROM planned JOIN winner USING (hash_hi, hash_lo)
+
+-- partitioned_rows: the memo rows that the output needs, cut by row group of the plan
+SELECT located.part, located.ordinal, rows.* EXCLUDE (filename, file_row_number)
+FROM read_parquet($segments, filename = true, file_row_number = true) rows
+JOIN located ON rows.filename = located.file AND rows.file_row_number = located.place
+
+-- count_winners: keys by rank
+SELECT rank, count(*) FROM winner GROUP BY rank
+
+-- no_winners: the empty memo table
+CREATE OR REPLACE TEMP TABLE winner (
+    hash_hi UBIGINT, hash_lo UBIGINT, rank TINYINT, error_type VARCHAR, attempts INTEGER, file VARCHAR, place BIGINT
+)

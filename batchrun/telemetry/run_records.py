@@ -1,0 +1,56 @@
+"""Run records: `runs/<run_id>.json`, rewritten while a run goes on, kept afterwards."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from batchrun import atomic_file
+from batchrun.records import RunRecord
+from batchrun.workspace import Workspace
+
+
+class RunLog:
+    """The record of one run, and the only writer of its file."""
+
+    def __init__(self, folder: Path, record: RunRecord) -> None:
+        atomic_file.make_folder(folder)
+        self.path = folder / f"{record.run_id}.json"
+        self.record = record
+        self.write()
+
+    def update(self, **changes: object) -> RunRecord:
+        """Change the record in memory."""
+        self.record = replace(self.record, **changes)  # type: ignore[arg-type]
+        return self.record
+
+    def write(self, **changes: object) -> None:
+        """Change the record and make it durable. Raises OSError."""
+        self.update(**changes, updated_at=timestamp())
+        atomic_file.write_bytes(self.path, self.record.to_json(), self.record.run_id)
+
+
+def timestamp() -> str:
+    """Now, as ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def read_runs(folder: Path) -> list[RunRecord]:
+    """The records of a corpus, oldest first; damaged ones are passed over."""
+    found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    return sorted((record for record in found if record), key=lambda record: record.started_at)
+
+
+def _read(path: Path) -> RunRecord | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def latest_runs(workspace: Workspace, job_id: str) -> list[tuple[Path, RunRecord]]:
+    """For each seed and corpus of a job its folder and last record; the newest last."""
+    folders = (workspace.checkpoints / job_id).glob("seed-*/corpora/*")
+    found = [(folder, runs[-1]) for folder in folders if (runs := read_runs(folder / "runs"))]
+    return sorted(found, key=lambda pair: pair[1].started_at)

@@ -1,0 +1,241 @@
+"""The worker: documents to the engine, completions to the store, on threads that do not wait for each other.
+
+    feeder     documents → requests, a bounded number ahead
+    engine     admission → add → step, and nothing else between the steps
+    collector  completions → drafts → text
+    committer  rows → disk
+
+The main thread only watches, so that it answers signals while a step is long.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event, Semaphore, Thread
+
+from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
+from batchrun.prompts.tokenizer import Tokenizer
+from batchrun.records import Completion, Document, MemoStatus, Request, Summary
+from batchrun.worker.admission import Admission
+from batchrun.worker.committer import Committer
+from batchrun.worker.summarizer import CallSettings, Draft, finish
+from batchrun.worker.tasks import Tasks
+
+BATCHES_AHEAD = 4
+"""Batches of requests (each a batch of the documents' iterator) made before the engine asks for them."""
+STEPS_BEHIND = 64
+"""Steps whose completions may wait for the collector before the engine waits."""
+
+
+@dataclass
+class Tally:
+    """Counts of this run; written by the collector alone."""
+
+    ok: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def computed(self) -> int:
+        return self.ok + self.failed
+
+    def add(self, rows: Sequence[Summary]) -> None:
+        for row in rows:
+            self.ok += row.status is MemoStatus.OK
+            self.failed += row.status is MemoStatus.FAILED
+            self.input_tokens += row.input_tokens
+            self.output_tokens += row.output_tokens
+            self.cached_tokens += row.cached_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Requests:
+    """On their way to the engine; `ahead`: from new documents, whose number ahead is bounded."""
+
+    requests: list[Request]
+    ahead: bool
+
+
+class Worker:
+    """Runs all documents through one engine. `start`, watch `is_running`, then `drain`; `stop` ends it early."""
+
+    def __init__(
+        self,
+        *,
+        documents: Iterator[list[Document]],
+        settings: CallSettings,
+        tokenizer: Tokenizer,
+        start_engine: Callable[[], Engine],
+        commit: Callable[[Sequence[Summary]], None],
+    ) -> None:
+        self._documents = documents
+        self._tasks = Tasks(settings)
+        self._tokenizer = tokenizer
+        self._start_engine = start_engine
+        self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
+        self._completions: SimpleQueue[list[Completion] | None] = SimpleQueue()
+        self._ahead = Semaphore(BATCHES_AHEAD)
+        self._behind = Semaphore(STEPS_BEHIND)
+        self._fed = Event()
+        self._stop = Event()
+        self._collected = Event()
+        self._errors: list[BaseException] = []
+        self._committer = Committer(commit)
+        self._engine: Engine | None = None
+        self._threads = [
+            Thread(target=self._guarded, args=(work,), name=work.__name__.strip("_"), daemon=True)
+            for work in (self._feed, self._drive, self._collect)
+        ]
+        self._engine_wait_seconds = 0.0
+        self.tally = Tally()
+        self.loaded_at: float | None = None  # time.monotonic() when the engine was there
+        self.num_admitted_tokens = 0
+
+    # -- for the main thread ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is more to come: all collected, an error, or `stop` ends it."""
+        return not (self._collected.is_set() or self._errors or self._stop.is_set())
+
+    def wait(self, seconds: float) -> None:
+        """Return when all is collected, or after `seconds`."""
+        self._collected.wait(seconds)
+
+    def stop(self) -> None:
+        """Admit nothing more. What runs in the engine is given up; what came out of it is kept."""
+        self._stop.set()
+        self._requests.put(None)
+        self._completions.put(None)
+
+    def drain(self) -> None:
+        """Make everything durable that came out of the engine. Raises the first error of a thread."""
+        if self._errors:
+            self.stop()
+        self._threads[2].join(timeout=2.0 if self._errors else None)
+        self._committer.close()
+        if self._errors:
+            raise self._errors[0]
+
+    def close(self, seconds: float) -> bool:
+        """End the engine and its processes within about `seconds`; whether its thread has ended, too.
+
+        A step inside this process can not be cut short: then the thread is left to the process' end.
+        """
+        driver = self._threads[1]
+        driver.join(0.2 if self._stop.is_set() else seconds)
+        self.stop()
+        if driver.is_alive() and self._engine is not None:
+            self._engine.close()
+        driver.join(seconds)
+        return not driver.is_alive()
+
+    @property
+    def engine_label(self) -> str | None:
+        return None if self._engine is None else self._engine.label
+
+    @property
+    def store_wait_seconds(self) -> float:
+        """Time in which the engine's thread or the collector waited for the disk."""
+        return self._committer.wait_seconds + self._engine_wait_seconds
+
+    def snapshot(self) -> EngineSnapshot:
+        return EngineSnapshot() if self._engine is None else self._engine.snapshot()
+
+    # -- the threads --------------------------------------------------------------------------------
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again by `drain`, on the main thread
+            if not self._stop.is_set() or not isinstance(error, EngineDeadError):
+                self._errors.append(error)
+            self._collected.set()
+
+    def _feed(self) -> None:
+        for batch in self._documents:
+            self._ahead.acquire()
+            if self._stop.is_set():
+                return
+            requests = [request for document in batch for request in self._tasks.open(document)]
+            self._requests.put(_Requests(requests=requests, ahead=True))
+        self._fed.set()
+        if self._tasks.num_open == 0:
+            self._requests.put(None)
+
+    def _drive(self) -> None:
+        self._engine = engine = self._start_engine()
+        self.loaded_at = time.monotonic()
+        try:
+            self._run(engine)
+            self._completions.put(None)
+        finally:
+            engine.close()
+
+    def _run(self, engine: Engine) -> None:
+        admission = Admission(engine.limits)
+        waiting: list[Request] = []  # next first at the end
+        while not self._stop.is_set():
+            if not waiting:
+                more = self._next_requests(idle=not engine.has_unfinished())
+                if more is None:
+                    return
+                waiting = more[::-1]
+            while waiting and admission.admits(waiting[-1]):
+                request = waiting.pop()
+                admission.reserve(request)
+                engine.add(request)
+                self.num_admitted_tokens += len(request.prompt_token_ids)
+                if not waiting:
+                    waiting = (self._next_requests(idle=False) or [])[::-1]
+            completions = engine.step()
+            for completion in completions:
+                admission.release(completion.request_id)
+            if completions and not self._stop.is_set():
+                self._hand_over(completions)
+
+    def _next_requests(self, *, idle: bool) -> list[Request] | None:
+        """More requests: at once where there are any; an idle engine waits for them.
+
+        None: no more. It comes when every document is collected, or after `stop`.
+        """
+        try:
+            more = self._requests.get(block=idle)
+        except Empty:
+            return []
+        if more is None:
+            return None
+        if more.ahead:
+            self._ahead.release()
+        return more.requests
+
+    def _hand_over(self, completions: list[Completion]) -> None:
+        started = time.monotonic()
+        self._behind.acquire()
+        self._engine_wait_seconds += time.monotonic() - started
+        self._completions.put(completions)
+
+    def _collect(self) -> None:
+        while (completions := self._completions.get()) is not None:
+            drafts: list[Draft] = []
+            for completion in completions:
+                outcome = self._tasks.receive(completion)
+                if isinstance(outcome, Draft):
+                    drafts.append(outcome)
+                elif outcome:
+                    self._requests.put(_Requests(requests=outcome, ahead=False))
+            if drafts:
+                rows = finish(drafts, self._tokenizer, self.engine_label or "")
+                self.tally.add(rows)
+                self._committer.add(rows)
+            self._behind.release()
+            if self._fed.is_set() and self._tasks.num_open == 0:
+                self._requests.put(None)
+        self._collected.set()
