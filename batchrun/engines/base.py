@@ -60,8 +60,12 @@ class Engine(Protocol):
     limits: EngineLimits
     label: str  # what made a row: name, version, device, dtype
 
+    @property
+    def process_ids(self) -> list[int]:
+        """The engine's own processes, also those that have ended."""
+
     def add(self, request: Request) -> None:
-        """Queue a request; its id must not be in the engine already."""
+        """Queue a request; its id must not be in the engine already. Raises EngineDeadError."""
 
     def step(self) -> list[Completion]:
         """Run the engine on; may be empty. With nothing to do it returns at once. Raises EngineDeadError."""
@@ -70,7 +74,7 @@ class Engine(Protocol):
         """Forget requests; no completion of theirs is returned afterwards. Unknown ids are ignored."""
 
     def has_unfinished(self) -> bool:
-        """Whether a request is queued or running."""
+        """Whether a request is queued, running or refused; nothing is after `close`."""
 
     def snapshot(self) -> EngineSnapshot:
         """May be called from any thread."""

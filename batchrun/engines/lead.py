@@ -16,6 +16,7 @@ from msgspec import Meta
 import batchrun
 from batchrun.engines.base import (
     EngineConfig,
+    EngineDeadError,
     EngineLimits,
     EngineSnapshot,
     check_options,
@@ -65,7 +66,9 @@ class LeadEngine:
         self._closed = threading.Event()
 
     def add(self, request: Request) -> None:
-        """Queue a request, or note why it is refused for the next `step`."""
+        """Queue a request, or note why it is refused for the next `step`. Raises EngineDeadError if closed."""
+        if self._closed.is_set():
+            raise EngineDeadError("the engine is closed")
         if refused := self._refusal(request):
             self._rejected[request.request_id] = refused
             return

@@ -136,10 +136,10 @@ class VllmEngine:
         return self._counts.snapshot(in_flight)
 
     def close(self) -> None:
-        """End within ten seconds and leave no process behind; idempotent, from any thread.
+        """End within some ten seconds and leave no process behind; idempotent, from any thread.
 
         A `step` that waits for the core returns at once. One that computes in this process can not be
-        stopped: after five seconds its memory is left to the end of this process.
+        stopped: after eight seconds its memory is left to the end of this process.
         """
         with self._closing:
             if self._closed:

@@ -1,6 +1,7 @@
 """The process of a vLLM core with its workers: watched while it lives, ended in bounded time."""
 
 import contextlib
+import os
 import signal
 import tempfile
 import threading
@@ -15,31 +16,34 @@ import psutil
 
 from batchrun.engines.base import EngineDeadError
 
-END_SECONDS = 5.0
+END_SECONDS = 8.0
+"""How long a core may take to end by itself; with workers on a CPU it takes 4.6 s (two cores)."""
 POLL_SECONDS = 0.05
 
 
-class ErrorsFile:
-    """A temporary file in which the engine's processes leave their errors, one a line; see `parent`."""
+class Scratch:
+    """A temporary folder of an engine's processes: their sockets, and their errors, one a line (see `parent`)."""
 
     def __init__(self) -> None:
-        self._file = tempfile.NamedTemporaryFile(prefix="batchrun-engine-")  # noqa: SIM115 - closed in close
-        self.path = self._file.name
+        self._folder = tempfile.TemporaryDirectory(prefix="batchrun-", ignore_cleanup_errors=True)
+        self.folder = Path(self._folder.name)
+        self.errors = self.folder / "errors"
+        self.errors.touch()
 
-    def first(self) -> str | None:
-        """The first error since the last `forget`: the later ones are its consequences."""
-        with contextlib.suppress(FileNotFoundError):
-            lines = Path(self.path).read_text(encoding="utf-8", errors="replace").splitlines()
-            return next((line for line in lines if line.strip()), None)
-        return None
+    def first_error(self) -> str | None:
+        """The first error since the last `forget_errors`: the later ones are its consequences."""
+        if not self.errors.exists():
+            return None
+        lines = self.errors.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in lines if line.strip()), None)
 
-    def forget(self) -> None:
+    def forget_errors(self) -> None:
         """Drop what was said so far."""
-        self._file.truncate(0)
+        os.truncate(self.errors, 0)
 
     def close(self) -> None:
-        """Remove the file; idempotent."""
-        self._file.close()
+        """Remove the folder; idempotent."""
+        self._folder.cleanup()
 
 
 class CoreProcess:
@@ -49,13 +53,13 @@ class CoreProcess:
     core is killed. A thread here waits for the process and then ends it.
     """
 
-    def __init__(self, llm: Any, errors: ErrorsFile) -> None:
+    def __init__(self, llm: Any, scratch: Scratch) -> None:
         self._client = llm.engine_core
-        self._errors = errors
+        self._scratch = scratch
         self._cores = list(self._client.resources.engine_manager.processes)
         self._processes = list(_trees(core.pid for core in self._cores))
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
-        errors.forget()
+        scratch.forget_errors()
         llm.get_supported_tasks()  # asks the core once; else the first `add` would wait for the answer
 
     @property
@@ -74,14 +78,14 @@ class CoreProcess:
         """Why the core ended, as far as is known: what it said, else how it was ended."""
         wait([core.sentinel for core in self._cores], timeout=1.0)
         exit_codes = [core.exitcode for core in self._cores if core.exitcode]
-        return self._errors.first() or (_describe(exit_codes[0]) if exit_codes else None)
+        return self._scratch.first_error() or (_describe(exit_codes[0]) if exit_codes else None)
 
     def end(self) -> None:
-        """Ask the core to end, and kill what is left of it after five seconds."""
-        self._client.shutdown(timeout=END_SECONDS - 1)
+        """Ask the core to end, and kill what is left of it after `END_SECONDS`."""
+        self._client.shutdown(timeout=END_SECONDS)
         _kill(_wait_for_end(self._processes, seconds=1.0))
-        _wait_for_end(self._processes, seconds=END_SECONDS)
-        self._errors.close()
+        _wait_for_end(self._processes, seconds=1.0)
+        self._scratch.close()
 
     def _watch(self) -> None:
         wait([core.sentinel for core in self._cores])

@@ -11,7 +11,7 @@ from typing import Any
 
 from batchrun.engines import parent
 from batchrun.engines.base import EngineConfig, EngineSnapshot, check_options
-from batchrun.engines.vllm_core import CoreProcess, ErrorsFile
+from batchrun.engines.vllm_core import CoreProcess, Scratch
 from batchrun.errors import EngineUnavailableError
 
 DEFAULTS = {
@@ -22,6 +22,8 @@ DEFAULTS = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked core inherits files and locks
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
+QUIET = "ignore::FutureWarning,ignore::UserWarning:multiprocessing.resource_tracker"
+"""Warnings of Python in the engine's processes that nobody can act on."""
 SPECIFIED = ("model", "dtype", "max_model_len", "max_num_batched_tokens", "max_num_seqs")
 CPU_KV_BYTES = 2**30
 HINT = (
@@ -77,18 +79,18 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
     options = dict(config.options)
     own_process = _own_process(config, options)
     _check(options)
-    errors = ErrorsFile()
+    scratch = Scratch()
     try:
-        with _environment(config, errors, own_process=own_process):
+        with _environment(config, scratch, own_process=own_process):
             llm = _start(config, options, counts, own_process=own_process)
     except Exception as error:
-        reason = errors.first() or _said(error)
-        errors.close()
+        reason = scratch.first_error() or _said(error)
+        scratch.close()
         _clean_up()
         raise EngineUnavailableError(f"vLLM does not start: {reason[:MAX_REASON_LENGTH]}", HINT) from error
     if own_process:
-        return llm, CoreProcess(llm, errors)
-    errors.close()
+        return llm, CoreProcess(llm, scratch)
+    scratch.close()
     return llm, None
 
 
@@ -109,14 +111,14 @@ def _own_process(config: EngineConfig, options: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _environment(config: EngineConfig, errors: ErrorsFile, *, own_process: bool) -> Iterator[None]:
+def _environment(config: EngineConfig, scratch: Scratch, *, own_process: bool) -> Iterator[None]:
     values = {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(own_process))}
     if own_process:
-        values |= {parent.PARENT_PID: str(os.getpid()), parent.ERRORS_FILE: errors.path}
-        values |= {"PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore::FutureWarning")}
+        values |= {parent.PARENT_PID: str(os.getpid()), parent.ERRORS_FILE: str(scratch.errors)}
+        values |= _unless_set("PYTHONWARNINGS", QUIET)
+        values |= _unless_set("VLLM_RPC_BASE_PATH", str(scratch.folder))
     if own_process and config.device == "cpu":
-        reserved = "VLLM_CPU_NUM_OF_RESERVED_CPU"
-        values |= {reserved: os.environ.get(reserved, "0")}
+        values |= _unless_set("VLLM_CPU_NUM_OF_RESERVED_CPU", "0")
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -127,6 +129,10 @@ def _environment(config: EngineConfig, errors: ErrorsFile, *, own_process: bool)
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _unless_set(name: str, value: str) -> dict[str, str]:
+    return {} if name in os.environ else {name: value}
 
 
 def _start(config: EngineConfig, options: dict[str, Any], counts: Counts, *, own_process: bool) -> Any:

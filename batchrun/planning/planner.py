@@ -4,8 +4,9 @@ A chunk of rows is held at a time. Tokens never become Python objects here: they
 buffer to the spool in Arrow.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from batchrun.planning.buckets import assign, make_buckets
 from batchrun.planning.plan import PLAN_SCHEMA
 from batchrun.planning.spool import SCHEMA as SPOOL_SCHEMA
 from batchrun.planning.spool import SpoolWriter
+from batchrun.prompts.token_batch import TokenBatch
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import ErrorType, RowStatus
 from batchrun.workspace import CorpusPaths
@@ -29,6 +31,9 @@ from batchrun.workspace import CorpusPaths
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 64 << 20
 """Of token ids and carried columns: a chunk ends at either limit; it is a row group of the plan."""
+
+BATCHES_AHEAD = 2
+"""Batches tokenized before they are written."""
 
 STAGE = b"document"
 
@@ -56,20 +61,31 @@ class Counted:
     num_duplicate_ids: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """A batch, ready to be written. `spool` and `tokens` have its documents that fit."""
+
+    plan: pa.RecordBatch
+    carried: pa.RecordBatch
+    spool: pa.RecordBatch
+    tokens: npt.NDArray[np.int64]
+    decided: Counter[str]
+
+
 @dataclass(kw_only=True)
 class _Chunk:
-    """Rows on their way to plan and spool. Columns of `plan` are in PLAN_SCHEMA's order."""
+    """Batches that are written together."""
 
-    plan: list[pa.RecordBatch] = field(default_factory=list)
-    carried: list[pa.RecordBatch] = field(default_factory=list)
-    spool: list[pa.RecordBatch] = field(default_factory=list)
-    tokens: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    num_rows: int = 0
-    num_bytes: int = 0
+    batches: list[_Prepared] = field(default_factory=list)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(batch.plan.num_rows for batch in self.batches)
 
     @property
     def is_full(self) -> bool:
-        return self.num_rows >= CHUNK_ROWS or self.num_bytes >= CHUNK_BYTES
+        num_bytes = sum(int(batch.spool.nbytes) + int(batch.carried.nbytes) for batch in self.batches)
+        return self.num_rows >= CHUNK_ROWS or num_bytes >= CHUNK_BYTES
 
 
 class Planner:
@@ -129,34 +145,47 @@ class Planner:
             _CarriedWriter(carried) as carried_writer,
         ):
             chunk = _Chunk()
-            for batch in rows:
-                self._add(batch, chunk)
+            for batch in self._prepared(rows):
+                chunk.batches.append(batch)
+                self._counts["rows"] += batch.plan.num_rows
+                self._counts.update(batch.decided)
                 if chunk.is_full:
                     self._flush(chunk, database, spool, plan_writer, carried_writer)
                     chunk = _Chunk()
                 progress(self._counts["rows"])
             self._flush(chunk, database, spool, plan_writer, carried_writer)
 
-    def _add(self, rows: DocumentBatch, chunk: _Chunk) -> None:
-        """Tokenize and hash a batch, and lay it beside the others of the chunk."""
+    def _prepared(self, rows: Iterable[DocumentBatch]) -> Iterator["_Prepared"]:
+        """Batches tokenized and hashed, in order, on a thread of their own: the buffers' work needs no GIL."""
+        ahead: deque[Future[_Prepared]] = deque()
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenizer") as executor:
+            for batch in rows:
+                ahead.append(executor.submit(self._prepare, batch))
+                if len(ahead) > BATCHES_AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+
+    def _prepare(self, rows: DocumentBatch) -> "_Prepared":
+        """Tokenize and hash a batch."""
         texts = [text for text in rows.texts if text is not None]
         batch = self._tokenizer.encode_documents(texts)
         fits = batch.lengths <= self._settings.longest_document
         places = np.flatnonzero([text is not None for text in rows.texts])
         keys = _keys(texts)
-        table = _PlanColumns(rows, chunk.num_rows)
+        table = _PlanColumns(rows)
         table.set_documents(places, keys, batch.lengths + self._settings.frame_tokens)
         for place, length in zip(places[~fits], batch.lengths[~fits], strict=True):
-            table.refuse(int(place), ErrorType.PROMPT_TOO_LONG, self._too_long(int(length)))
+            table.decide(int(place), RowStatus.FAILED, ErrorType.PROMPT_TOO_LONG, self._too_long(int(length)))
         for place, verdict in rows.verdicts.items():
             table.decide(place, verdict.status, verdict.error_type, verdict.error)
-        self._count(rows, table)
-        chunk.plan.append(table.finish())
-        chunk.carried.append(rows.carried)
-        chunk.spool.append(_spool_rows(keys, batch.ids, batch.offsets, chunk.num_rows + places, fits))
-        chunk.tokens.append((batch.lengths + self._settings.frame_tokens)[fits])
-        chunk.num_rows += len(rows.texts)
-        chunk.num_bytes += int(chunk.spool[-1].nbytes) + int(rows.carried.nbytes)
+        return _Prepared(
+            plan=table.finish(),
+            carried=rows.carried,
+            spool=_spool_rows(keys, batch, fits),
+            tokens=(batch.lengths + self._settings.frame_tokens)[fits],
+            decided=Counter(str(kind) for kind in table.error_types if kind is not None),
+        )
 
     def _too_long(self, length: int) -> str:
         settings = self._settings
@@ -165,10 +194,6 @@ class Planner:
             f"{settings.max_tokens:,} of output do not fit max_model_len {settings.max_model_len:,}: "
             f"a document may have {settings.longest_document:,} tokens"
         )
-
-    def _count(self, rows: DocumentBatch, table: "_PlanColumns") -> None:
-        self._counts["rows"] += len(rows.texts)
-        self._counts.update(str(kind) for kind in table.error_types if kind is not None)
 
     def _flush(
         self,
@@ -180,15 +205,14 @@ class Planner:
     ) -> None:
         if not chunk.num_rows:
             return
-        plan_writer.write_table(
-            pa.Table.from_batches(chunk.plan).combine_chunks(), row_group_size=chunk.num_rows
-        )
-        carried = pa.Table.from_batches(chunk.carried)
+        plan = pa.Table.from_batches([batch.plan for batch in chunk.batches])
+        plan_writer.write_table(plan.combine_chunks(), row_group_size=chunk.num_rows)
+        carried = pa.Table.from_batches([batch.carried for batch in chunk.batches])
         carried_writer.write(carried)
         _add_ids(database, carried["doc_id"])
-        rows = pa.Table.from_batches(chunk.spool).combine_chunks().to_batches()
+        rows = pa.Table.from_batches([batch.spool for batch in chunk.batches]).combine_chunks().to_batches()
         if rows:
-            self._spool(rows[0], np.concatenate(chunk.tokens), database, spool)
+            self._spool(rows[0], np.concatenate([batch.tokens for batch in chunk.batches]), database, spool)
 
     def _spool(
         self, rows: pa.RecordBatch, tokens: npt.NDArray[np.int64], database: Database, spool: SpoolWriter
@@ -198,15 +222,14 @@ class Planner:
         bucket_of = assign(self._settings.edges, tokens[fresh])
         for bucket in np.unique(bucket_of):
             chosen = rows.take(pa.array(fresh[bucket_of == bucket]))
-            spool.append(int(bucket), pa.RecordBatch.from_arrays(chosen.columns[:-1], schema=SPOOL_SCHEMA))
+            spool.append(int(bucket), chosen)
 
 
 class _PlanColumns:
     """The columns of `plan.parquet` for one batch."""
 
-    def __init__(self, rows: DocumentBatch, start: int) -> None:
+    def __init__(self, rows: DocumentBatch) -> None:
         self.rows = rows
-        self.start = start
         size = len(rows.texts)
         self.keys = np.zeros((size, 2), np.uint64)
         self.tokens = np.zeros(size, np.int64)
@@ -221,10 +244,6 @@ class _PlanColumns:
         self.keys[places] = keys
         self.tokens[places] = tokens
         self.has_key[places] = True
-
-    def refuse(self, place: int, error_type: ErrorType, error: str) -> None:
-        """A document that has a key and is not run."""
-        self.decide(place, RowStatus.FAILED, error_type, error)
 
     def decide(self, place: int, status: RowStatus, error_type: ErrorType, error: str) -> None:
         self.statuses[place], self.error_types[place], self.errors[place] = status, error_type, error
@@ -292,19 +311,12 @@ def _keys(texts: list[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
-def _spool_rows(
-    keys: npt.NDArray[np.uint64],
-    ids: npt.NDArray[np.uint32],
-    offsets: npt.NDArray[np.int64],
-    places: npt.NDArray[np.int64],
-    fits: npt.NDArray[np.bool_],
-) -> pa.RecordBatch:
-    """The documents of a batch that fit, as spool rows, each with its place in the chunk."""
-    token_ids = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets * 4), pa.py_buffer(ids)]
-    )
-    columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), token_ids, pa.array(places)]
-    rows = pa.RecordBatch.from_arrays(columns, names=[*SPOOL_SCHEMA.names, "place"])
+def _spool_rows(keys: npt.NDArray[np.uint64], batch: TokenBatch, fits: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """The documents of a batch that fit, as spool rows, over the tokenizer's own buffer."""
+    buffers = [None, pa.py_buffer(batch.offsets * 4), pa.py_buffer(batch.ids)]
+    token_ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(keys), buffers)
+    columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), token_ids]
+    rows = pa.RecordBatch.from_arrays(columns, schema=SPOOL_SCHEMA)
     return rows if fits.all() else rows.filter(pa.array(fits))
 
 

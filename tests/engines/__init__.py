@@ -1,0 +1,1 @@
+"""The engines: one contract for all, and what is each one's own."""

@@ -1,0 +1,38 @@
+"""What runs in the processes that tests start: functions that `multiprocessing` can import there."""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from batchrun.engines.parent import die_with_parent
+
+
+def live(mark: Path) -> None:
+    """Bind to the parent, leave a mark, and go on for a minute."""
+    die_with_parent()
+    mark.write_text(str(os.getpgid(0)))
+    time.sleep(60)
+
+
+def speak(_: Path) -> None:
+    """Bind to the parent, write to standard output, and log errors as vLLM does."""
+    die_with_parent()
+    os.write(1, b"not data\n")
+    logger = logging.getLogger("vllm.core")
+    logger.warning("a warning")
+    try:
+        raise ValueError("out of\nmemory")
+    except ValueError:
+        logger.exception("could not start")
+    logger.error("then this")
+
+
+def bind_late(mark: Path) -> None:
+    """Wait for the parent's end, and only then bind to it; the second mark says that this process lives on."""
+    parent = os.getppid()
+    mark.write_text(str(os.getpid()))
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    die_with_parent()
+    mark.with_suffix(".alive").touch()

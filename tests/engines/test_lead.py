@@ -1,0 +1,89 @@
+"""What is the lead engine's alone: the document's first tokens, and its clock."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchrun.engines.lead import LeadEngine
+from batchrun.errors import EngineUnavailableError
+from batchrun.records import Completion, ErrorType, FinishReason
+from tests.engines.requests import make_config, make_request, run
+
+
+def make_lead(**options: Any) -> LeadEngine:
+    return LeadEngine(make_config("lead", Path("unused"), options=options))
+
+
+def test_the_document_is_cut_and_not_the_prompt() -> None:
+    """The output begins where the document begins, and ends with it or at `max_tokens`."""
+    request = make_request("r", num_tokens=50, max_tokens=10, document_span=(20, 45))
+    short = make_request("s", num_tokens=50, max_tokens=30, document_span=(20, 45))
+    expected = [
+        Completion(
+            request_id="r",
+            token_ids=request.prompt_token_ids[20:30],
+            finish_reason=FinishReason.LENGTH,
+            input_tokens=50,
+        ),
+        Completion(
+            request_id="s",
+            token_ids=short.prompt_token_ids[20:45],
+            finish_reason=FinishReason.STOP,
+            input_tokens=50,
+        ),
+    ]
+    assert expected == run(make_lead(), [request, short])
+
+
+def test_kv_tokens_is_a_limit() -> None:
+    """A prompt larger than the simulated cache is refused as it would be by a real one."""
+    engine = make_lead(kv_tokens=64)
+    completions = run(engine, [make_request("large", num_tokens=65), make_request("fits", num_tokens=64)])
+    assert {"large": ErrorType.KV_CACHE_TOO_SMALL, "fits": None} == {
+        completion.request_id: completion.error_type for completion in completions
+    }
+
+
+def test_rates_are_kept_in_real_time_and_in_order() -> None:
+    """Ten requests of 20 + 10 tokens at 2,000 and 500 tokens/s take 0.3 s, one after the other."""
+    engine = make_lead(prefill_tokens_per_s=2000, decode_tokens_per_s=500)
+    requests = [make_request(f"r{n}", num_tokens=20, max_tokens=10) for n in range(10)]
+    started = time.monotonic()
+    completions = run(engine, requests)
+    assert [r.request_id for r in requests] == [c.request_id for c in completions]
+    assert 0.3 <= time.monotonic() - started < 0.6
+
+
+def test_a_throttled_step_is_short() -> None:
+    """A step of a request that takes minutes returns nothing, within the slice that `close` waits for."""
+    engine = make_lead(decode_tokens_per_s=0.01)
+    engine.add(make_request("slow"))
+    started = time.monotonic()
+    assert [] == engine.step()
+    assert 0.04 < time.monotonic() - started < 0.3
+    assert (1, 0) == (engine.snapshot().running, engine.snapshot().waiting)
+
+
+def test_a_step_takes_at_most_max_num_seqs() -> None:
+    """The bound on what runs at a time is the config's."""
+    engine = make_lead()
+    for n in range(20):
+        engine.add(make_request(f"r{n}"))
+    assert [8, 8, 4] == [len(engine.step()) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kv_token": 5}, "the lead engine has no option 'kv_token'\nDid you mean 'kv_tokens'?"),
+        ({"zzz": 5}, "the lead engine has no option 'zzz'\nRemove it."),
+        ({"decode_tokens_per_s": 0}, "Expected `float` > 0.0 - at `$.decode_tokens_per_s`"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    """An unknown option is named with its nearest neighbour, a wrong value with its place."""
+    with pytest.raises(EngineUnavailableError) as caught:
+        make_lead(**options)
+    assert message in str(caught.value)
