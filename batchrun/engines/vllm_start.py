@@ -78,7 +78,7 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
     prepare_environment()
     options = dict(config.options)
     own_process = _own_process(config, options)
-    _check(options)
+    _check(config, options)
     scratch = Scratch()
     try:
         with _environment(config, scratch, own_process=own_process):
@@ -94,7 +94,10 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
     return llm, None
 
 
-def _check(options: dict[str, Any]) -> None:
+def _check(config: EngineConfig, options: dict[str, Any]) -> None:
+    if not (config.model / "config.json").is_file():
+        reason = f"{config.model} is no model folder: it has no config.json"
+        raise EngineUnavailableError(reason, "Download the model again, or name another folder.")
     from vllm.engine.arg_utils import EngineArgs
 
     check_options("vllm", options, EngineArgs.__dataclass_fields__.keys() - SPECIFIED | {"own_process"})

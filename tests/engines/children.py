@@ -1,11 +1,37 @@
-"""What runs in the processes that tests start: functions that `multiprocessing` can import there."""
+"""The processes that tests start, and what runs in them: functions that `multiprocessing` can import there."""
 
 import logging
+import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from batchrun.engines.parent import die_with_parent
+
+PATIENCE_SECONDS = 20.0
+
+
+def start_child(target: Callable[[Path], None], mark: Path) -> multiprocessing.process.BaseProcess:
+    child = multiprocessing.get_context("spawn").Process(target=target, args=(mark,))
+    child.start()
+    return child
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def live(mark: Path) -> None:

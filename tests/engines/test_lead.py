@@ -53,7 +53,7 @@ def test_rates_are_kept_in_real_time_and_in_order() -> None:
     started = time.monotonic()
     completions = run(engine, requests)
     assert [r.request_id for r in requests] == [c.request_id for c in completions]
-    assert 0.3 <= time.monotonic() - started < 0.6
+    assert 0.3 <= time.monotonic() - started < 3.0
 
 
 def test_a_throttled_step_is_short() -> None:

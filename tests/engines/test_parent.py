@@ -5,30 +5,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from batchrun.engines.parent import ERRORS_FILE, PARENT_PID, die_with_parent
 from tests.engines import children
-
-PATIENCE_SECONDS = 20.0
-
-
-def start_child(target: Callable[[Path], None], mark: Path) -> multiprocessing.process.BaseProcess:
-    child = multiprocessing.get_context("spawn").Process(target=target, args=(mark,))
-    child.start()
-    return child
-
-
-def wait_until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
+from tests.engines.children import PATIENCE_SECONDS, is_alive, start_child, wait_until
 
 
 def test_a_child_dies_with_the_thread_that_started_it(
@@ -93,10 +76,9 @@ def test_a_child_whose_parent_is_gone_ends_at_once(tmp_path: Path) -> None:
 import os, sys, time
 from pathlib import Path
 from tests.engines import children
-from tests.engines.test_parent import start_child
 mark = Path(sys.argv[1])
 os.environ["BATCHRUN_PARENT_PID"] = str(os.getpid())
-start_child(children.bind_late, mark)
+children.start_child(children.bind_late, mark)
 while not (mark.exists() and mark.read_text()):
     time.sleep(0.01)
 os._exit(0)
@@ -105,10 +87,3 @@ os._exit(0)
     child = int(mark.read_text())
     assert wait_until(lambda: not is_alive(child))
     assert not mark.with_suffix(".alive").exists()
-
-
-def is_alive(process_id: int) -> bool:
-    try:
-        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -1,0 +1,294 @@
+"""What is vLLM's alone: its start, its environment, its process, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batchrun.engines import vllm
+from batchrun.engines.base import EngineDeadError
+from batchrun.engines.parent import ERRORS_FILE, PARENT_PID
+from batchrun.engines.vllm import VllmEngine
+from batchrun.errors import EngineUnavailableError
+from batchrun.records import Completion, ErrorType, FinishReason
+from tests.engines.children import is_alive, wait_until
+from tests.engines.requests import MAX_MODEL_LEN, make_config, make_request, outputs, run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def small_cache(tiny_llama: Path) -> Iterator[VllmEngine]:
+    """An engine in this process whose KV cache holds little more than one full context."""
+    engine = VllmEngine(make_config("vllm", tiny_llama, options={"num_gpu_blocks_override": 6}))
+    yield engine
+    engine.close()
+
+
+@pytest.mark.engine
+def test_a_start_that_fails_says_why_and_does_not_spoil_the_next(tiny_llama: Path) -> None:
+    """The reason is vLLM's own sentence; the engine of the following tests starts after it."""
+    with pytest.raises(EngineUnavailableError) as caught:
+        VllmEngine(make_config("vllm", tiny_llama, options={"kv_cache_memory_bytes": 1}))
+    assert "vLLM does not start: No available memory for the cache blocks" in str(caught.value)
+    assert "engine.max_model_len" in caught.value.hint
+
+
+@pytest.mark.engine
+def test_limits_leave_out_the_null_block(small_cache: VllmEngine) -> None:
+    """Six blocks of 128 tokens hold five blocks of requests."""
+    assert (5 * 128, 128) == (small_cache.limits.kv_tokens, small_cache.limits.block_size)
+
+
+@pytest.mark.engine
+def test_preempted_requests_are_counted_and_give_the_same_outputs(small_cache: VllmEngine) -> None:
+    """Requests that outgrow the cache together are computed again, and lose nothing."""
+    requests = [make_request(f"r{n}", num_tokens=120, max_tokens=300) for n in range(6)]
+    alone = {r.request_id: outputs(run(small_cache, [r]))[r.request_id] for r in requests}
+    assert 0 == small_cache.snapshot().num_preemptions
+    assert alone == outputs(run(small_cache, requests))
+    assert small_cache.snapshot().num_preemptions > 0
+
+
+@pytest.mark.engine
+def test_a_shared_beginning_is_computed_once(small_cache: VllmEngine) -> None:
+    """The second prompt takes its two full blocks from the cache, and says so."""
+    before = small_cache.snapshot().cached_tokens
+    completions = [
+        *run(small_cache, [make_request("r", 300, 1)]),
+        *run(small_cache, [make_request("r", 300, 1)]),
+    ]
+    assert [0, 256] == [completion.cached_tokens for completion in completions]
+    assert 256 == small_cache.snapshot().cached_tokens - before
+
+
+@pytest.mark.engine
+def test_a_token_that_the_model_does_not_have_is_refused(small_cache: VllmEngine) -> None:
+    """Above the vocabulary, below zero, and beyond 64 bits: error rows, and the engine lives."""
+    requests = [make_request(str(token), prompt_token_ids=[5, token]) for token in (49152, -1, 2**70)]
+    completions = run(small_cache, requests)
+    assert {ErrorType.ENGINE_REJECTED} == {completion.error_type for completion in completions}
+    assert len(requests) == len(completions)
+
+
+@pytest.mark.engine
+def test_what_the_engine_itself_aborts_is_no_failure(
+    small_cache: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A core that was told to end aborts what it has: neither done nor failed."""
+    answer_with(small_cache, monkeypatch, finish_reason="abort", token_ids=[7])
+    expected = Completion(request_id="r", token_ids=[7], finish_reason=FinishReason.ABORT, input_tokens=40)
+    assert [expected] == run(small_cache, [make_request("r")])
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("finish_reason", "error_type"),
+    [("error", ErrorType.ENGINE_ERROR), ("length", ErrorType.KV_CACHE_TOO_SMALL)],
+)
+def test_an_output_without_a_token_is_an_error(
+    small_cache: VllmEngine, monkeypatch: pytest.MonkeyPatch, finish_reason: str, error_type: ErrorType
+) -> None:
+    """An empty output that was cut, or that vLLM calls an error, never looks like a summary."""
+    answer_with(small_cache, monkeypatch, finish_reason=finish_reason, token_ids=[])
+    (completion,) = run(small_cache, [make_request("r")])
+    assert (FinishReason.ERROR, error_type) == (completion.finish_reason, completion.error_type)
+    assert completion.error
+
+
+@pytest.mark.engine
+def test_an_exception_of_a_step_is_the_engines_death(
+    small_cache: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It carries what was said, and a dead engine stays dead. Last with this engine."""
+
+    def fail() -> None:
+        raise RuntimeError("no kernel image")
+
+    small_cache.add(make_request("r"))
+    monkeypatch.setattr(small_cache._llm, "step", fail)
+    with pytest.raises(EngineDeadError, match="RuntimeError: no kernel image"):
+        small_cache.step()
+    monkeypatch.undo()
+    for call in (small_cache.step, lambda: small_cache.add(make_request("s"))):
+        with pytest.raises(EngineDeadError, match="no kernel image"):
+            call()
+    small_cache.abort(["r"])
+
+
+@pytest.mark.engine
+def test_seeded_sampling_does_not_depend_on_order(
+    tiny_llama: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On a CPU chunked prefill is off where there is a temperature; a seed of 64 bits is one; nothing is printed."""
+    config = make_config("vllm", tiny_llama, samples=True, max_num_batched_tokens=64)
+    engine = VllmEngine(config)
+    assert MAX_MODEL_LEN == engine.limits.max_num_batched_tokens
+    requests = [
+        make_request(f"r{n}", num_tokens=200, temperature=0.8, top_p=0.9, seed=2**64 - 1 - n)
+        for n in range(8)
+    ]
+    forwards = outputs(run(engine, requests))
+    assert forwards == outputs(run(engine, reversed(requests)))
+    other_seed = make_request("r0", num_tokens=200, temperature=0.8, top_p=0.9, seed=5)
+    assert forwards["r0"] != outputs(run(engine, [other_seed]))["r0"]
+    engine.close()
+    assert ("", "") == capfd.readouterr()
+
+
+@pytest.mark.engine
+def test_a_killed_core_is_said_within_two_seconds(tiny_llama: Path) -> None:
+    """SIGKILL while `step` waits for the core: EngineDeadError, and close leaves no process."""
+    engine = VllmEngine(make_config("vllm", tiny_llama, options={"own_process": True}))
+    assert not {PARENT_PID, ERRORS_FILE, "VLLM_ENABLE_V1_MULTIPROCESSING"} & set(os.environ)
+    core, *workers = engine.process_ids
+    killed_at: list[float] = []
+
+    def kill() -> None:
+        killed_at.append(time.monotonic())
+        os.kill(core, signal.SIGKILL)
+
+    threading.Timer(0.5, kill).start()
+    with pytest.raises(EngineDeadError, match="was killed"):
+        work_for_ever(engine)
+    assert time.monotonic() - killed_at[0] < 2.0
+    with pytest.raises(EngineDeadError):
+        engine.add(make_request("late"))
+    assert wait_until(lambda: not any(map(is_alive, workers)))
+    engine.abort(["r0"])
+    engine.close()
+
+
+PARENT = """
+import fcntl, sys
+from pathlib import Path
+from batchrun.engines.vllm import VllmEngine
+from tests.engines.requests import make_config
+from tests.engines.test_vllm import work_for_ever
+model, lock_file, mark = map(Path, sys.argv[1:])
+lock = lock_file.open("w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+engine = VllmEngine(make_config("vllm", model, options={"own_process": True}))
+mark.write_text(" ".join(map(str, engine.process_ids)))
+work_for_ever(engine)
+"""
+
+
+@pytest.mark.engine
+def test_a_killed_parent_takes_its_engine_along(tiny_llama: Path, tmp_path: Path) -> None:
+    """SIGKILL in the middle: the core and its worker end, its lock is free, and no byte went to stdout."""
+    lock, mark = tmp_path / "lock", tmp_path / "mark"
+    arguments = [sys.executable, "-c", PARENT, tiny_llama, lock, mark]
+    with subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE) as parent:
+        while parent.poll() is None and not (mark.exists() and mark.read_text()):
+            time.sleep(0.1)
+        time.sleep(0.5)
+        processes = [int(process_id) for process_id in mark.read_text().split()]
+        assert all(map(is_alive, processes))
+        assert lock not in [file.readlink() for p in processes for file in Path(f"/proc/{p}/fd").iterdir()]
+        parent.kill()
+        assert wait_until(lambda: not any(map(is_alive, processes)))
+        assert parent.stdout
+        assert b"" == parent.stdout.read()
+
+
+@pytest.mark.engine
+def test_the_core_says_why_it_does_not_start(tiny_llama: Path) -> None:
+    """The reason comes from the process that failed, not from the one that waited for it."""
+    options = {"own_process": True, "kv_cache_memory_bytes": 1}
+    with pytest.raises(EngineUnavailableError, match="No available memory for the cache blocks"):
+        VllmEngine(make_config("vllm", tiny_llama, options=options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"enforce_eagr": True}, "no option 'enforce_eagr'\nDid you mean 'enforce_eager'?"),
+        ({"max_model_len": 5}, "no option 'max_model_len'"),
+        ({"own_process": "yes"}, "own_process is 'yes'\nSet it to true or false."),
+        ({"block_size": "many"}, "vLLM does not start: Input should be a valid integer"),
+    ],
+)
+@pytest.mark.engine
+def test_options_are_checked(tiny_llama: Path, options: dict[str, Any], message: str) -> None:
+    """An unknown option is named with its nearest neighbour; what the spec sets elsewhere is none."""
+    with pytest.raises(EngineUnavailableError) as caught:
+        VllmEngine(make_config("vllm", tiny_llama, options=options))
+    assert message in str(caught.value)
+
+
+@pytest.mark.engine
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    """vLLM would take it for a hub id."""
+    with pytest.raises(EngineUnavailableError) as caught:
+        VllmEngine(make_config("vllm", tmp_path))
+    assert f"{tmp_path} is no model folder: it has no config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "dtype"),
+    [
+        ("flags\t\t: fpu avx2 avx512_bf16\n", "bfloat16"),
+        ("flags\t\t: fpu amx_bf16 amx_tile\n", "bfloat16"),
+        ("Features\t: fp asimd bf16\n", "bfloat16"),
+        ("flags\t\t: fpu avx2 avx512f\n", "float32"),
+        (None, "float32"),
+    ],
+)
+def test_auto_is_bfloat16_only_where_the_cpu_computes_in_it(
+    tmp_path: Path, cpuinfo: str | None, dtype: str
+) -> None:
+    """Emulated bfloat16 costs more than it saves."""
+    file = tmp_path / "cpuinfo"
+    if cpuinfo is not None:
+        file.write_text(cpuinfo)
+    assert dtype == vllm._cpu_dtype(file)
+
+
+def test_the_device_is_found_without_loading_vllm() -> None:
+    """Planning resolves `auto`, and importing vLLM takes six seconds."""
+    script = """
+import sys
+from batchrun.engines.vllm import resolve_device_and_dtype
+assert ("cpu", "float16") == resolve_device_and_dtype("float16")
+assert resolve_device_and_dtype("auto")[1] in ("float32", "bfloat16")
+assert not {"vllm", "torch"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_missing_vllm_is_said_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without a GPU it is the CPU build."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(EngineUnavailableError) as caught:
+        vllm.require_installed()
+    assert 69 == caught.value.exit_code
+    assert str(caught.value).startswith("vLLM is not installed\nInstall it: pip install 'batchrun[")
+
+
+def work_for_ever(engine: VllmEngine) -> None:
+    number = 0
+    while True:
+        for _ in range(8 - engine.snapshot().running - engine.snapshot().waiting):
+            engine.add(make_request(f"r{number}", max_tokens=400))
+            number += 1
+        engine.step()
+
+
+def answer_with(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, **sequence: Any) -> None:
+    """Let the next step answer request `r` as given, and nothing else."""
+    output = SimpleNamespace(request_id="r", outputs=[SimpleNamespace(**sequence)], num_cached_tokens=None)
+
+    def step() -> list[SimpleNamespace]:
+        engine._llm.abort_request(["r"])
+        return [output]
+
+    monkeypatch.setattr(engine._llm, "step", step)
