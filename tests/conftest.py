@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import Bench
+
 # Two spinning threads on a busy machine: 5.5 s for 16 requests of the tiny Llama; one thread: 0.7 s.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -17,3 +19,9 @@ def tiny_llama() -> Path:
     from tests.materials.tiny_llama import FOLDER, make_tiny_llama
 
     return make_tiny_llama(FOLDER, make_smollm2(SMOLLM2))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
+    """A workspace with the lead engine under the tiny Llama's tokenizer."""
+    return Bench(tmp_path, tiny_llama, capsys)

@@ -68,7 +68,7 @@ of a run without an engine's cost (`benchmarks/overhead.py`)."""
 def run() -> NoReturn:
     """The entry point: never returns, and never leaves without a number."""
     gc.set_threshold(*GC_THRESHOLDS)
-    code = _code_of(sys.argv[1:])
+    code = code_of(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -79,7 +79,7 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
-def _code_of(arguments: list[str]) -> int:
+def code_of(arguments: list[str]) -> int:
     try:
         returned: Any = main.main(arguments, prog_name="batchrun", standalone_mode=False)
     except Finished as finished:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +25,7 @@ DEFAULTS = {
 }
 QUIET = "ignore::FutureWarning,ignore::UserWarning:multiprocessing.resource_tracker"
 """Warnings of Python in the engine's processes that nobody can act on."""
-SPECIFIED = ("model", "dtype", "max_model_len", "max_num_batched_tokens", "max_num_seqs")
+SPECIFIED = {"model", "dtype", "max_model_len", "max_num_batched_tokens", "max_num_seqs"}
 CPU_KV_BYTES = 2**30
 HINT = (
     "Check the model folder, [engine.options] and the free memory; engine.max_model_len and "
@@ -66,7 +67,7 @@ def prepare_environment() -> None:
     """Set what vLLM reads when it is imported, where the user has not; to be called before the import."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"])
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"].upper())
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
 
 
@@ -78,11 +79,14 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
     prepare_environment()
     options = dict(config.options)
     own_process = _own_process(config, options)
-    _check(config, options)
     scratch = Scratch()
     try:
+        _check(config, options)
         with _environment(config, scratch, own_process=own_process):
             llm = _start(config, options, counts, own_process=own_process)
+    except EngineUnavailableError:
+        scratch.close()
+        raise
     except Exception as error:
         reason = scratch.first_error() or _said(error)
         scratch.close()
@@ -98,9 +102,13 @@ def _check(config: EngineConfig, options: dict[str, Any]) -> None:
     if not (config.model / "config.json").is_file():
         reason = f"{config.model} is no model folder: it has no config.json"
         raise EngineUnavailableError(reason, "Download the model again, or name another folder.")
+    for name in SPECIFIED & options.keys():
+        key = "model" if name == "model" else f"engine.{name}"
+        reason = f"[engine.options]: {name} has its own key in the job spec"
+        raise EngineUnavailableError(reason, f"Set {key} instead.")
     from vllm.engine.arg_utils import EngineArgs
 
-    check_options("vllm", options, EngineArgs.__dataclass_fields__.keys() - SPECIFIED | {"own_process"})
+    check_options("vllm", options, {"own_process", *EngineArgs.__dataclass_fields__})
 
 
 def _own_process(config: EngineConfig, options: dict[str, Any]) -> bool:
@@ -146,7 +154,7 @@ def _start(config: EngineConfig, options: dict[str, Any], counts: Counts, *, own
 
     arguments = EngineArgs(**_defaults(config) | options)
     vllm_config = arguments.create_engine_config(UsageContext.LLM_CLASS)
-    if config.device == "cpu":
+    if config.device == "cpu" and "gpu_memory_utilization" not in options:
         _size_kv_cache(vllm_config)
     return LLMEngine(
         vllm_config=vllm_config,
@@ -163,7 +171,6 @@ def _defaults(config: EngineConfig) -> dict[str, Any]:
         "model": str(config.model),
         "disable_log_stats": False,
         "use_tqdm_on_load": False,
-        "enable_prefix_caching": True,
     }
     if config.device == "cpu":
         values["enforce_eager"] = True
@@ -175,7 +182,7 @@ def _defaults(config: EngineConfig) -> dict[str, Any]:
 
 def _size_kv_cache(vllm_config: Any) -> None:
     cache = vllm_config.cache_config
-    if cache.kv_cache_memory_bytes is not None or cache.num_gpu_blocks_override is not None:
+    if cache.kv_cache_memory_bytes is not None:
         return
     sequence = ceil(vllm_config.model_config.max_model_len / cache.block_size)
     block_bytes = cache.block_size * _kv_bytes_per_token(vllm_config)
@@ -206,13 +213,11 @@ def _stat_logger(counts: Counts) -> Any:
 
 
 def _said(error: Exception) -> str:
-    from pydantic import ValidationError
-
-    text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+    details = getattr(error, "errors", None)  # of pydantic's ValidationError, whose text is long
+    text = details()[0]["msg"] if callable(details) else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 def _clean_up() -> None:
-    from vllm.distributed import cleanup_dist_env_and_memory
-
-    cleanup_dist_env_and_memory()
+    if distributed := sys.modules.get("vllm.distributed"):
+        distributed.cleanup_dist_env_and_memory()

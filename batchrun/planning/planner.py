@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 import xxhash
 
 from batchrun import atomic_file
@@ -348,11 +350,15 @@ def _fresh(database: Database, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 def _add_ids(database: Database, ids: pa.ChunkedArray) -> None:
     """Remember the hashes of ids; an id that is null is no duplicate of another."""
-    values = [
-        xxhash.xxh3_64_intdigest(str(value).encode(errors="surrogatepass"))
-        for value in ids.to_pylist()
-        if value is not None
-    ]
-    database.connection.register("some_ids", pa.table({"id_hash": pa.array(values, pa.uint64())}))
+    texts = (str(value).encode(errors="surrogatepass") for value in _plain_values(ids) if value is not None)
+    hashes = pa.array([xxhash.xxh3_64_intdigest(text) for text in texts], pa.uint64())
+    database.connection.register("some_ids", pa.table({"id_hash": hashes}))
     database.connection.execute("INSERT INTO ids SELECT id_hash FROM some_ids")
     database.connection.unregister("some_ids")
+
+
+def _plain_values(ids: pa.ChunkedArray) -> list[Any]:
+    """Ids as Python values that tell them apart; nanoseconds have none but integers."""
+    if pt.is_temporal(ids.type) and not pt.is_interval(ids.type):
+        ids = ids.cast(pa.int32() if ids.type.bit_width == 32 else pa.int64())  # noqa: PLR2004
+    return list(ids.to_pylist())

@@ -30,6 +30,14 @@ def from_lists(rows: Sequence[Sequence[int]]) -> TokenBatch:
     return TokenBatch(ids=ids, offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
+def join(batches: Sequence[TokenBatch]) -> TokenBatch:
+    """The texts of all batches, in order."""
+    starts = np.cumsum([0, *(len(batch.ids) for batch in batches)]).astype(np.int64)
+    offsets = [batch.offsets[1:] + start for batch, start in zip(batches, starts, strict=False)]
+    ids = np.concatenate([batch.ids for batch in batches])
+    return TokenBatch(ids=ids, offsets=np.concatenate([starts[:1], *offsets]))
+
+
 def interleave(first: TokenBatch, second: TokenBatch, is_first: npt.NDArray[np.bool_]) -> TokenBatch:
     """One batch from two; `is_first[i]` says which of the two gives text i, each in its own order."""
     starts = np.empty(len(is_first), np.int64)

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from batchrun.errors import ConfigError
-from batchrun.prompts.fast import fast_encoder
-from batchrun.prompts.token_batch import TokenBatch, from_lists
+from batchrun.prompts.fast import Encoder, fast_encoder
+from batchrun.prompts.token_batch import TokenBatch, from_lists, join
 
 
 class Tokenizer:
-    """Encodes with fastokens where it knows the tokenizer, else with `tokenizers`; both give the same ids.
+    """Encodes with fastokens where it agrees with `tokenizers`, else with the latter; the ids are the same.
 
     Not shared between threads.
     """
@@ -27,7 +28,8 @@ class Tokenizer:
             ) from error
         self._slow.no_truncation()
         self._slow.no_padding()
-        self._fast = fast_encoder(self._slow.to_str())
+        fast = fast_encoder(self._slow.to_str())
+        self._fast = fast if fast is not None and self._agrees(fast) else None
 
     @property
     def is_fast(self) -> bool:
@@ -35,11 +37,37 @@ class Tokenizer:
 
     def encode_documents(self, texts: list[str]) -> TokenBatch:
         """Encode texts as plain text: control strings in them stay text. No lone surrogates."""
-        if self._fast is not None:
+        if self._fast is None:
+            return self._encode_slowly(texts)
+        try:
             return self._fast.encode(texts)
+        except ValueError:  # a byte that the vocabulary lacks, as SmolLM2's lacks 0x16: `tokenizers` passes over it
+            return join([self._encode_one(self._fast, text) for text in texts])
+
+    def _encode_one(self, fast: Encoder, text: str) -> TokenBatch:
+        try:
+            return fast.encode([text])
+        except ValueError:
+            return self._encode_slowly([text])
+
+    def _encode_slowly(self, texts: list[str]) -> TokenBatch:
         self._slow.encode_special_tokens = True
         encoded = self._slow.encode_batch_fast(texts, add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encoded])
+
+    def _agrees(self, fast: Encoder) -> bool:
+        """Whether control strings stay text in `fast` as they do in `tokenizers`.
+
+        Without a pre-tokenizer (Llama 2), fastokens makes control tokens of them.
+        """
+        added = [token.content for token in self._slow.get_added_tokens_decoder().values()]
+        probes = ["<0x41>", *added, *(f"a {content}b" for content in added)]
+        try:
+            found = fast.encode(probes)
+        except ValueError:
+            return False
+        expected = self._encode_slowly(probes)
+        return bool(np.array_equal(expected.ids, found.ids) and np.array_equal(expected.offsets, found.offsets))
 
     def encode_template(self, text: str) -> list[int]:
         """Encode a piece of the rendered chat template: control strings in it are control tokens."""

@@ -112,14 +112,20 @@ class Worker:
     def stop(self) -> None:
         """Admit nothing more. What runs in the engine is given up; what came out of it is kept."""
         self._stop.set()
+        self._ahead.release()
         self._requests.put(None)
         self._completions.put(None)
 
     def drain(self) -> None:
-        """Make everything durable that came out of the engine. Raises the first error of a thread."""
+        """Make everything durable that came out of the engine; the documents are not read any more then.
+
+        Raises the first error of a thread.
+        """
         if self._errors:
             self.stop()
-        self._threads[2].join(timeout=2.0 if self._errors else None)
+        feeder, _, collector = self._threads
+        feeder.join()
+        collector.join(timeout=2.0 if self._errors else None)
         self._committer.close()
         if self._errors:
             raise self._errors[0]

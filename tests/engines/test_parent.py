@@ -1,6 +1,5 @@
 """An engine's process is bound to the process, and the thread, that started it."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ def test_a_child_dies_with_the_thread_that_started_it(
     """The kernel watches the thread, not the process: the engine's thread has to live until `close`."""
     monkeypatch.setenv(PARENT_PID, str(os.getpid()))
     mark = tmp_path / "mark"
-    started: list[multiprocessing.process.BaseProcess] = []
+    started = []
 
     def start_and_wait() -> None:
         started.append(start_child(children.live, mark))

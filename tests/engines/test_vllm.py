@@ -186,7 +186,7 @@ work_for_ever(engine)
 def test_a_killed_parent_takes_its_engine_along(tiny_llama: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle: the core and its worker end, its lock is free, and no byte went to stdout."""
     lock, mark = tmp_path / "lock", tmp_path / "mark"
-    arguments = [sys.executable, "-c", PARENT, tiny_llama, lock, mark]
+    arguments = [sys.executable, "-c", PARENT, *map(str, (tiny_llama, lock, mark))]
     with subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE) as parent:
         while parent.poll() is None and not (mark.exists() and mark.read_text()):
             time.sleep(0.1)
@@ -212,7 +212,10 @@ def test_the_core_says_why_it_does_not_start(tiny_llama: Path) -> None:
     ("options", "message"),
     [
         ({"enforce_eagr": True}, "no option 'enforce_eagr'\nDid you mean 'enforce_eager'?"),
-        ({"max_model_len": 5}, "no option 'max_model_len'"),
+        (
+            {"max_model_len": 5},
+            "max_model_len has its own key in the job spec\nSet engine.max_model_len instead.",
+        ),
         ({"own_process": "yes"}, "own_process is 'yes'\nSet it to true or false."),
         ({"block_size": "many"}, "vLLM does not start: Input should be a valid integer"),
     ],
@@ -227,7 +230,7 @@ def test_options_are_checked(tiny_llama: Path, options: dict[str, Any], message:
 
 @pytest.mark.engine
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    """vLLM would take it for a hub id."""
+    """Said before vLLM takes it for a hub id."""
     with pytest.raises(EngineUnavailableError) as caught:
         VllmEngine(make_config("vllm", tmp_path))
     assert f"{tmp_path} is no model folder: it has no config.json" in str(caught.value)

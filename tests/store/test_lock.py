@@ -1,0 +1,99 @@
+"""One run per corpus: the lock dies with its holder, and is not inherited."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from batchrun.errors import LockedError
+from batchrun.store.lock import RunLock, holder_of
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from batchrun.store.lock import RunLock
+lock = RunLock(Path(sys.argv[1]), "the-other-run")
+if sys.argv[2] == "fork" and os.fork() == 0:
+    time.sleep(60)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def start_holder(path: Path, mode: str = "plain") -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path), mode], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert "held\n" == process.stdout.readline()
+    return process
+
+
+def kill(process: "subprocess.Popen[str]", *, group: bool = False) -> None:
+    (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_second_run_is_told_who_holds_it(tmp_path: Path) -> None:
+    """The message names run, process and what to do."""
+    path = tmp_path / "lock"
+    process = start_holder(path)
+    try:
+        with pytest.raises(LockedError) as raised:
+            RunLock(path, "mine")
+        assert "run the-other-run" in raised.value.reason
+        assert f"process {process.pid} on" in raised.value.reason
+        assert f"kill -TERM {process.pid}" in raised.value.hint
+        holder = holder_of(path)
+        assert holder is not None
+        assert "the-other-run" == holder.run_id
+    finally:
+        kill(process)
+
+
+def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
+    """After SIGKILL it is free at once, without any flag."""
+    path = tmp_path / "lock"
+    kill(start_holder(path))
+    assert holder_of(path) is None
+    RunLock(path, "mine").release()
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """A child that outlives its killed parent holds nothing."""
+    path = tmp_path / "lock"
+    process = start_holder(path, "fork")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    try:
+        deadline = time.monotonic() + 5
+        while holder_of(path) is not None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        RunLock(path, "mine").release()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_second_run_of_one_process_is_refused(tmp_path: Path) -> None:
+    """Inside one process, too; and asking who holds it does not lose it."""
+    path = tmp_path / "lock"
+    lock = RunLock(path, "mine")
+    assert holder_of(path) is not None
+    with pytest.raises(LockedError):
+        RunLock(path, "mine too")
+    assert holder_of(path) is not None
+    lock.release()
+    assert holder_of(path) is None
+    lock.release()
+    RunLock(path, "again").release()
+
+
+def test_a_file_without_a_holder_is_free(tmp_path: Path) -> None:
+    """A lock file that a dead run left is no lock."""
+    path = tmp_path / "lock"
+    path.write_text("not json")
+    assert holder_of(path) is None

@@ -1,0 +1,206 @@
+"""Every bad input gets its exit code, says what happened, and what to do next."""
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.commands import Bench, texts
+
+
+def no_corpus(bench: Bench) -> list[object]:
+    return [bench.home / "missing.parquet"]
+
+
+def no_text_column(bench: Bench) -> list[object]:
+    pq.write_table(pa.table({"id": [1], "words": ["a"], "n": [2]}), bench.home / "c.parquet")
+    return [bench.home / "c.parquet"]
+
+
+def named_column_missing(bench: Bench) -> list[object]:
+    return [bench.corpus(["a"]), "--text-column", "story"]
+
+
+def struct_text(bench: Bench) -> list[object]:
+    pq.write_table(pa.table({"text": [{"a": "b"}]}), bench.home / "c.parquet")
+    return [bench.home / "c.parquet"]
+
+
+def no_parquet(bench: Bench) -> list[object]:
+    (bench.home / "c.parquet").write_text("hello")
+    return [bench.home / "c.parquet"]
+
+
+def empty_file(bench: Bench) -> list[object]:
+    (bench.home / "c.parquet").touch()
+    return [bench.home / "c.parquet"]
+
+
+def half_a_file(bench: Bench) -> list[object]:
+    path = bench.corpus(texts(50))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return [path]
+
+
+def unknown_kind(bench: Bench) -> list[object]:
+    (bench.home / "c.docx").write_bytes(b"PK\x03\x04")
+    return [bench.home / "c.docx"]
+
+
+def remote(bench: Bench) -> list[object]:
+    return ["s3://bucket/c.parquet", "-o", bench.home / "out.parquet"]
+
+
+def unknown_key(bench: Bench) -> list[object]:
+    bench.write_spec(extra="modle = 'x'\n")
+    return [bench.corpus(["a"])]
+
+
+def no_spec(bench: Bench) -> list[object]:
+    return [bench.corpus(["a"]), "--job", "nothing.toml"]
+
+
+def no_model(bench: Bench) -> list[object]:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    bench.model = Path("nobody/no-such-model")
+    bench.write_spec()
+    return [bench.corpus(["a"])]
+
+
+def output_is_corpus(bench: Bench) -> list[object]:
+    path = bench.corpus(["a"])
+    return [path, "-o", path]
+
+
+def no_output_folder(bench: Bench) -> list[object]:
+    return [bench.corpus(["a"]), "-o", bench.home / "nowhere" / "out.parquet"]
+
+
+def somebody_elses_output(bench: Bench) -> list[object]:
+    pq.write_table(pa.table({"x": [1]}), bench.home / "theirs.parquet")
+    return [bench.corpus(["a"]), "-o", bench.home / "theirs.parquet"]
+
+
+def not_even_parquet_output(bench: Bench) -> list[object]:
+    (bench.home / "notes.txt").write_text("keep me")
+    return [bench.corpus(["a"]), "-o", bench.home / "notes.txt"]
+
+
+def no_room_for_a_document(bench: Bench) -> list[object]:
+    spec = bench.home / "jobs" / "summarize.toml"
+    spec.write_text(spec.read_text().replace("max_tokens = 20", "max_tokens = 512"))
+    return [bench.corpus(["a"])]
+
+
+def unknown_engine_option(bench: Bench) -> list[object]:
+    bench.write_spec(options="prefil_tokens_per_s = 5")
+    return [bench.corpus(["a"])]
+
+
+CASES: list[tuple[Callable[[Bench], list[object]], int, list[str]]] = [
+    (no_corpus, 66, ["missing.parquet is not there", "Check the path"]),
+    (no_text_column, 65, ["no text column", "words (string)", "n (int64)", "--text-column words"]),
+    (named_column_missing, 65, ["no column 'story'", "text (string)"]),
+    (struct_text, 65, ["text column 'text' is struct", "--text-column"]),
+    (no_parquet, 65, ["c.parquet is not readable as Parquet"]),
+    (empty_file, 65, ["c.parquet is empty (0 bytes)"]),
+    (half_a_file, 65, ["corpus.parquet is not readable as Parquet"]),
+    (unknown_kind, 65, ["c.docx is neither Parquet nor JSONL"]),
+    (remote, 65, ["s3://bucket/c.parquet is a remote path"]),
+    (unknown_key, 78, ["unknown key 'modle'", "Did you mean 'model'?"]),
+    (no_spec, 78, ["there is no job spec", "batchrun init"]),
+    (no_model, 78, ["nobody/no-such-model", "local folder"]),
+    (output_is_corpus, 73, ["is the corpus itself"]),
+    (no_output_folder, 73, ["nowhere, is not there"]),
+    (somebody_elses_output, 73, ["theirs.parquet exists and is not a batchrun output"]),
+    (not_even_parquet_output, 73, ["notes.txt exists and is not a batchrun output"]),
+    (no_room_for_a_document, 78, ["leave no room for a document"]),
+    (unknown_engine_option, 69, ["prefil_tokens_per_s", "prefill_tokens_per_s"]),
+]
+
+
+@pytest.mark.parametrize(("make", "code", "said"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_bad_input(
+    make: Callable[[Bench], list[object]], code: int, said: list[str], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code, its message, the next action, and the same in the JSON line; no traceback."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = bench.submit(*make(bench))
+    assert code == result.code, result.err
+    for words in said:
+        assert words in result.err
+    assert "→" in result.err
+    assert "Traceback" not in result.err
+    assert [code, "failed"] == [result.json["exit_code"], result.json["state"]]
+
+
+def test_what_is_refused_is_not_touched(bench: Bench) -> None:
+    """A file that is not ours, and the corpus, stay as they are."""
+    arguments = somebody_elses_output(bench)
+    before = [Path(str(arguments[0])).read_bytes(), (bench.home / "theirs.parquet").read_bytes()]
+    bench.submit(*arguments)
+    bench.submit(arguments[0], "-o", arguments[0])
+    assert before == [Path(str(arguments[0])).read_bytes(), (bench.home / "theirs.parquet").read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["submit"], ["submit", "a", "--limit", "0"], ["frobnicate"], ["submit", "a", "--max-error-rate", "2"], ["--bad"]],
+    ids=" ".join,
+)
+def test_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What the command line does not take."""
+    from batchrun.cli.main import code_of
+
+    assert 2 == code_of(words)
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_a_machine_that_resolves_auto_differently_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `auto` was at the first run is frozen: 78 elsewhere, unless it is accepted in words."""
+    from batchrun import engines
+
+    spec = bench.home / "jobs" / "summarize.toml"
+    spec.write_text(spec.read_text().replace('kind = "lead"', 'kind = "auto"'))
+    monkeypatch.setattr(engines, "resolve_kind", lambda kind: "lead")
+    assert 0 == bench.submit(bench.corpus(texts(2))).code
+    monkeypatch.setattr(engines, "resolve_device_and_dtype", lambda kind, dtype: ("cuda", "bfloat16"))
+    path = bench.corpus(texts(3))
+    refused = bench.submit(path)
+    assert 78 == refused.code
+    assert "was begun with lead in none on cpu" in refused.err
+    assert "lead in bfloat16 on cuda" in refused.err
+    assert "--accept-engine" in refused.err
+    assert 0 == bench.submit(path, "--accept-engine").code
+
+
+def test_a_bug_is_70_with_a_traceback(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw is said to be a bug of batchrun."""
+
+    def explode(*_: object) -> None:
+        raise struct.error("nobody foresaw this")
+
+    monkeypatch.setattr("batchrun.runner.publish_plan", explode)
+    result = bench.run("submit", bench.corpus(texts(1)))
+    assert 70 == result.code
+    assert "nobody foresaw this" in result.err
+    assert "this is a bug" in result.err
+
+
+def test_a_full_disk_is_74(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No space left: resumable, and nothing of the summaries before is lost."""
+    path = bench.corpus(texts(5))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("batchrun.store.segments.write", full)
+        result = bench.submit(path)
+    assert 74 == result.code
+    assert "No space left on device" in result.err
+    assert 0 == bench.submit(path).code
