@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,6 +47,47 @@ class DocumentBatch:
             flags={row: flags for row, flags in self.flags.items() if row < num_rows},
         )
 
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Python values of a column, None for null. A value that Python has no type for (nanoseconds in a
+    struct, text that is not UTF-8, an unknown time zone) is given as it prints.
+    """
+    try:
+        return list(column.to_pylist())
+    except _NO_PYTHON_VALUE:
+        return [_plain_value(column, place) for place in range(len(column))]
+
+
+_NO_PYTHON_VALUE = (ValueError, LookupError, OverflowError)
+
+
+def _plain_value(column: pa.Array | pa.ChunkedArray, place: int) -> Any:
+    try:
+        return column[place].as_py()
+    except _NO_PYTHON_VALUE:
+        return column.slice(place, 1).to_string()
+
+
+OUTPUT_COLUMNS = (
+    "source",
+    "row",
+    "doc_id",
+    "summary",
+    "status",
+    "error_type",
+    "error",
+    "finish_reason",
+    "flags",
+    "input_tokens",
+    "output_tokens",
+    "kept_tokens",
+    "num_parts",
+    "input_hash",
+    "job_id",
+    "seed",
+    "engine",
+)
+"""The output's own columns, in order: a column of the corpus can not be kept under these names."""
 
 EMPTY = Verdict(
     status=RowStatus.SKIPPED, error_type=ErrorType.EMPTY_TEXT, error="the text is empty, blank or null"

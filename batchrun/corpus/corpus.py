@@ -1,6 +1,6 @@
 """A corpus: its files, its columns, and its rows as one stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ import pyarrow as pa
 from batchrun.corpus import jsonl, parquet
 from batchrun.corpus.columns import Columns, choose
 from batchrun.corpus.inputs import CorpusFile, Format
-from batchrun.documents import DocumentBatch
+from batchrun.documents import OUTPUT_COLUMNS, DocumentBatch
+from batchrun.errors import CorpusError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class Corpus:
         if any(file.format is Format.PARQUET for file in self.files):
             return self.carried_types
         return {
-            name: kind if kind == pa.int64() else self.json_types.arrow_type(name)
+            name: kind if kind == pa.int64() or name in self.differing else self.json_types.arrow_type(name)
             for name, kind in self.carried_types.items()
         }
 
@@ -71,7 +72,9 @@ class Corpus:
             if file.format is Format.PARQUET:
                 yield from parquet.read(file, number, columns, self.carried_types)
             else:
-                yield from jsonl.read(file, number, columns, self.json_types)
+                yield from jsonl.read(
+                    file, number, columns, self.carried_types["doc_id"], self.json_types
+                )
 
 
 def signature(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> dict[str, Any]:
@@ -87,6 +90,7 @@ def signature(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) 
 
 def open_corpus(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> Corpus:
     """Look at every file's head, choose the columns and agree on types. Raises CorpusError."""
+    _check_kept(wishes.kept)
     columns = []
     kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept)}
     for file in files:
@@ -99,8 +103,19 @@ def open_corpus(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None
         for name, kind in types.items():
             kinds[name].append(kind)
     carried = {name: _common_type(found) for name, found in kinds.items()}
-    differing = [name for name, found in kinds.items() if len(set(found)) > 1]
+    differing = [name for name, found in kinds.items() if len({*found} - {pa.null()}) > 1]
     return Corpus(files=files, columns=columns, carried_types=carried, differing=differing, limit=limit)
+
+
+def _check_kept(kept: Sequence[str]) -> None:
+    for name in kept:
+        if name in OUTPUT_COLUMNS:
+            raise CorpusError(
+                f"column {name!r} can not be kept: the output has a column of that name",
+                "Leave it out of --keep-columns, or rename it in the corpus.",
+            )
+        if kept.count(name) > 1:
+            raise CorpusError(f"column {name!r} is to be kept twice", "Name it once in --keep-columns.")
 
 
 def _common_type(found: list[pa.DataType]) -> pa.DataType:
@@ -114,6 +129,9 @@ def _columns_of_parquet(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns
     schema = parquet.schema(file)
     known = {name: str(schema.field(index).type) for index, name in enumerate(schema.names)}
     chosen = choose(str(file.path), known, text=wishes.text, id=wishes.id, kept=wishes.kept)
+    for name in {chosen.text, chosen.id, *chosen.kept}:
+        if schema.names.count(name) > 1:
+            raise CorpusError(f"{file.path} has several columns {name!r}", "Rename all but one of them.")
     parquet.check_text_type(file, chosen.text, schema.field(chosen.text).type)
     id_type = schema.field(chosen.id).type if chosen.id else pa.int64()
     return chosen, {"doc_id": id_type} | {name: schema.field(name).type for name in wishes.kept}
@@ -121,8 +139,8 @@ def _columns_of_parquet(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns
 
 def _columns_of_jsonl(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
     known = jsonl.peek(file)
-    if file.size == 0 or not known:
-        known = {name: "string" for name in (wishes.text or "text", wishes.id, *wishes.kept) if name}
+    if not known:  # no row is an object, so none has an id of any type
+        return Columns(id=wishes.id, text=wishes.text or "text", kept=wishes.kept), {}
     chosen = choose(str(file.path), known, text=wishes.text, id=wishes.id, kept=())
     carried = {name: pa.string() for name in wishes.kept}
     id_type = pa.string() if chosen.id else pa.int64()

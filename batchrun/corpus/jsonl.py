@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from batchrun.corpus.columns import Columns
 from batchrun.corpus.inputs import CorpusFile
-from batchrun.corpus.text import TextColumn
+from batchrun.corpus.text import TextColumn, without_surrogates
 from batchrun.documents import DocumentBatch, Verdict
 from batchrun.errors import CorpusError
 from batchrun.records import ErrorType, Flag, RowStatus
@@ -34,9 +34,7 @@ class JsonTypes:
         if kind == "int" and not -(1 << 63) <= value < 1 << 63:
             kind = "str"
         self.kinds.setdefault(column, set()).add(kind)
-        if isinstance(value, str):
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return json.dumps(value, ensure_ascii=False)
+        return without_surrogates(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def arrow_type(self, column: str) -> pa.DataType:
         """The type that holds every value seen as it was; strings where kinds differ."""
@@ -51,18 +49,24 @@ def peek(file: CorpusFile) -> dict[str, str]:
     for _, line in islice(_lines(file), PEEK_ROWS):
         row = _parse(line)
         if isinstance(row, dict):
-            for key, value in row.items():
+            for name, value in row.items():
+                key = without_surrogates(name)
                 if known.get(key, "null") == "null":
                     known[key] = _json_type(value)
     return known
 
 
-def read(file: CorpusFile, source: int, columns: Columns, types: JsonTypes) -> Iterator[DocumentBatch]:
-    """The rows of a file, in order; blank lines are no rows. Raises CorpusError where it can not be read."""
+def read(
+    file: CorpusFile, source: int, columns: Columns, id_type: pa.DataType, types: JsonTypes
+) -> Iterator[DocumentBatch]:
+    """The rows of a file, in order; blank lines are no rows. Raises CorpusError where it can not be read.
+
+    `id_type`, in which all inputs carry ids, is a string or, where row numbers are the ids, int64.
+    """
     first_row = 0
     lines = _lines(file)
     while batch := _some(lines):
-        yield _documents(file, source, first_row, batch, columns, types)
+        yield _documents(file, source, first_row, batch, columns, id_type, types)
         first_row += len(batch)
 
 
@@ -97,6 +101,7 @@ def _documents(
     first_row: int,
     lines: list[tuple[int, bytes]],
     columns: Columns,
+    id_type: pa.DataType,
     types: JsonTypes,
 ) -> DocumentBatch:
     texts = TextColumn()
@@ -109,10 +114,10 @@ def _documents(
         else:
             texts.refuse(_broken(where, value))
             value = {}
-        carried["doc_id"].append(types.encode("doc_id", value.get(columns.id)) if columns.id else row)
+        doc_id = value.get(columns.id) if columns.id else row
+        carried["doc_id"].append(doc_id if id_type == pa.int64() else types.encode("doc_id", doc_id))
         for name in columns.kept:
             carried[name].append(types.encode(name, value.get(name)))
-    id_type = pa.string() if columns.id else pa.int64()
     arrays = [
         pa.array(carried["doc_id"], id_type),
         *(pa.array(carried[name], pa.string()) for name in columns.kept),
@@ -137,7 +142,7 @@ def _parse(line: bytes, texts: TextColumn | None = None) -> Any:
             texts.flag(Flag.REPLACED_CHARACTERS)
     try:
         return json.loads(content)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of more than 4,300 digits
         return error
 
 

@@ -1,6 +1,8 @@
 """Reading Parquet: streamed in batches of bounded size, whatever the row groups are."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +11,7 @@ import pyarrow.types as pt
 from batchrun.corpus.columns import Columns
 from batchrun.corpus.inputs import CorpusFile
 from batchrun.corpus.text import TextColumn
-from batchrun.documents import DocumentBatch
+from batchrun.documents import DocumentBatch, plain_values
 from batchrun.errors import CorpusError
 
 BATCH_BYTES = 8 << 20
@@ -90,20 +92,25 @@ def to_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column in the type that all inputs share; strings where they differ."""
     if column.type == kind:
         return column
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.array([None if value is None else str(value) for value in column.to_pylist()], kind)
+    if not (isinstance(column.type, pa.BaseExtensionType) or _is_binary(column.type)):
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return column.cast(kind)
+    return pa.array([_as_text(value) for value in plain_values(column)], kind)
+
+
+def _as_text(value: Any) -> str | None:
+    """A value as text, the same for the same value whatever else is in its batch; bytes that are no text in hex."""
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+        return value.hex()
+    return None if value is None else str(value)
 
 
 def _add_texts(texts: TextColumn, column: pa.Array, where: str) -> None:
     """Good strings go in one call; a batch with bytes that are not UTF-8 goes row by row."""
     if pt.is_dictionary(column.type):
-        column = (
-            column.cast(column.type.value_type)
-            if len(column.dictionary)
-            else pa.nulls(len(column), pa.string())
-        )
+        column = column.dictionary_decode()
     if _is_text(column.type):
         try:
             texts.add_all(column.to_pylist())
@@ -131,4 +138,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind))
+    return bool(
+        pt.is_binary(kind)
+        or pt.is_large_binary(kind)
+        or pt.is_binary_view(kind)
+        or pt.is_fixed_size_binary(kind)
+    )

@@ -7,6 +7,11 @@ from batchrun.documents import EMPTY, Verdict
 from batchrun.records import ErrorType, Flag, RowStatus
 
 
+def without_surrogates(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class TextColumn:
     """Collects the texts of a batch row by row, with a verdict or a flag where one is due."""
 
@@ -54,7 +59,7 @@ class TextColumn:
             text.encode()
         except UnicodeEncodeError:
             self.flag(Flag.REPLACED_CHARACTERS)
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return without_surrogates(text)
         return text
 
     def _decode(self, value: bytes) -> str:

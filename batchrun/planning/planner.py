@@ -20,7 +20,7 @@ import xxhash
 
 from batchrun import atomic_file
 from batchrun.database import Database, statements
-from batchrun.documents import DocumentBatch
+from batchrun.documents import DocumentBatch, plain_values
 from batchrun.planning.buckets import assign, make_buckets
 from batchrun.planning.plan import PLAN_SCHEMA
 from batchrun.planning.spool import SCHEMA as SPOOL_SCHEMA
@@ -358,7 +358,7 @@ def _add_ids(database: Database, ids: pa.ChunkedArray) -> None:
 
 
 def _plain_values(ids: pa.ChunkedArray) -> list[Any]:
-    """Ids as Python values that tell them apart; nanoseconds have none but integers."""
+    """Ids as Python values that tell them apart."""
     if pt.is_temporal(ids.type) and not pt.is_interval(ids.type):
         ids = ids.cast(pa.int32() if ids.type.bit_width == 32 else pa.int64())  # noqa: PLR2004
-    return list(ids.to_pylist())
+    return plain_values(ids)

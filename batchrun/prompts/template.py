@@ -6,7 +6,10 @@ shared by all prompts, nothing in a document can act on the template, and a prom
 as soon as its document is tokenized.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,25 +58,29 @@ def _render(folder: Path, prompt: PromptSpec) -> str:
     )
     environment.globals["raise_exception"] = _raise
     environment.filters["tojson"] = lambda value, **_: msgspec.json.encode(value).decode()
-    content = f"{prompt.instruction}\n\n{STAND_IN}"
-    folded = f"{prompt.system}\n\n{content}" if prompt.system else content
-    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
     try:
         template = environment.from_string(source)
-        for messages in ([*system, _user(content)], [_user(folded)]):
-            try:
-                return template.render(messages=messages, add_generation_prompt=True, **variables)
-            except _RefusedError as error:
-                refusal = error
-        raise refusal
-    except TemplateError as error:
+        return _with_system(partial(template.render, add_generation_prompt=True, **variables), prompt)
+    except Exception as error:  # a template is a program of somebody else's, and raises anything
         raise ConfigError(
             f"the chat template of {folder} fails: {error}", "Mend chat_template in tokenizer_config.json."
         ) from error
 
 
-def _user(content: str) -> dict[str, str]:
-    return {"role": "user", "content": content}
+def _with_system(render: Callable[..., str], prompt: PromptSpec) -> str:
+    """The prompt; where a template refuses a system turn or leaves it out, its text opens the user's turn."""
+    content = f"{prompt.instruction}\n\n{STAND_IN}"
+    if prompt.system:
+        with suppress(_RefusedError):
+            rendered = render(messages=[_message("system", prompt.system), _message("user", content)])
+            if prompt.system.strip() in rendered:
+                return rendered
+        content = f"{prompt.system}\n\n{content}"
+    return render(messages=[_message("user", content)])
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
 class _RefusedError(TemplateError):
