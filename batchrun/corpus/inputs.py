@@ -40,11 +40,12 @@ def find_files(inputs: list[str], is_output: Callable[[Path], bool]) -> list[Cor
     Raises CorpusNotFoundError where nothing is found, CorpusError for a file of no known format.
     """
     files = [file for given in inputs for file in _expand(given, is_output)]
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for file in files:
-        if file.path in seen:
-            raise CorpusError(f"{file.path} is given twice", "Give every file once.")
-        seen.add(file.path)
+        path = os.path.abspath(file.source)
+        if path in seen:
+            raise CorpusError(f"{path} is given twice", "Give every file once.")
+        seen.add(path)
     return files
 
 
@@ -67,13 +68,25 @@ def _expand(given: str, is_output: Callable[[Path], bool]) -> Iterator[CorpusFil
     yield from (_file(path) for path in found if not is_output(Path(path)))
 
 
-def _walk(folder: str) -> Iterator[str]:
-    """The files below a folder in name order, without hidden and marker files (`.x`, `_SUCCESS`)."""
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+def _walk(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The files below a folder in name order, without hidden and marker files (`.x`, `_SUCCESS`).
+
+    A link to a folder `above` is not followed.
+    """
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise CorpusError(
+            f"{os.path.abspath(folder)} can not be read: {error.strerror}", "Check its permissions."
+        ) from error
+    for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir():
-            yield from _walk(entry.path)
+            yield from _walk(entry.path, above | {real})
         elif entry.is_file():
             yield entry.path
 
@@ -81,8 +94,11 @@ def _walk(folder: str) -> Iterator[str]:
 def _file(source: str) -> CorpusFile:
     path = Path(source).absolute()
     try:
+        str(path).encode()
         stat = path.stat()
         kind = _format_by_suffix(source) or _format_by_content(path)
+    except UnicodeEncodeError:
+        raise CorpusError(f"the name of {os.fsencode(path)!r} is not UTF-8", "Rename it.") from None
     except OSError as error:
         raise CorpusError(f"{path} can not be read: {error.strerror}", "Check its permissions.") from error
     return CorpusFile(source=source, path=path, format=kind, size=stat.st_size, mtime_ns=stat.st_mtime_ns)

@@ -74,12 +74,15 @@ def write_record(paths: CorpusPaths, record: PlanRecord, owner: str) -> None:
     atomic_file.write_bytes(paths.plan_record, msgspec.json.encode(record), owner)
 
 
-def open_checked(path: Any) -> pq.ParquetFile:
-    """Open a file of ours, whose pages carry checksums. Raises DamageError."""
+def open_checked(path: Any, schema: pa.Schema | None = None) -> pq.ParquetFile:
+    """Open a file of ours, whose pages carry checksums, and of `schema` if given. Raises DamageError."""
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        if schema is not None and file.schema_arrow != schema:
+            raise pa.ArrowInvalid("its columns are not those written")
     except (OSError, pa.ArrowException) as error:
         raise damaged(path, error) from error
+    return file
 
 
 def damaged(path: Any, error: Exception) -> DamageError:

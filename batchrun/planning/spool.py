@@ -38,13 +38,13 @@ class SpoolPart:
     def keys(self) -> pa.Table:
         """`hash_hi, hash_lo` of every row. Raises DamageError."""
         try:
-            return open_checked(self.path).read(columns=["hash_hi", "hash_lo"])
+            return open_checked(self.path, SCHEMA).read(columns=["hash_hi", "hash_lo"])
         except (OSError, pa.ArrowException) as error:
             raise damaged(self.path, error) from error
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows, a row group at a time. Raises DamageError."""
-        file = open_checked(self.path)
+        file = open_checked(self.path, SCHEMA)
         for group in range(file.num_row_groups):
             try:
                 yield from file.read_row_group(group).combine_chunks().to_batches()
@@ -122,7 +122,9 @@ def open_writer(path: Path) -> pq.ParquetWriter:
 def parts(folder: Path) -> list[SpoolPart]:
     """The parts in the order of work: buckets of long documents first, so that the drain is short."""
     buckets = sorted(
-        (path for path in folder.glob("*") if path.is_dir()), key=lambda path: path.name, reverse=True
+        (path for path in folder.glob("*") if path.is_dir()),
+        key=lambda path: path.name.partition("-")[0].zfill(12),
+        reverse=True,
     )
     paths = [path for bucket in buckets for path in sorted(bucket.glob("part-*.parquet"))]
     return [SpoolPart(number=number, path=path) for number, path in enumerate(paths)]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from batchrun.database import Database, statements
 from batchrun.planning import spool
 from batchrun.planning.buckets import Padding, assign, make_buckets
-from batchrun.planning.plan import PlanRecord, damaged, open_checked
+from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, damaged, open_checked
 from batchrun.records import Document
 from batchrun.workspace import CorpusPaths
 
@@ -162,7 +162,7 @@ def _documents(
 
 def _planned_rows(path: Path) -> Iterator[pa.Table]:
     """The rows of the plan that want a summary: `ordinal, hash_hi, hash_lo, input_tokens`."""
-    file: pq.ParquetFile = open_checked(path)
+    file: pq.ParquetFile = open_checked(path, PLAN_SCHEMA)
     start = 0
     for group in range(file.num_row_groups):
         try:
