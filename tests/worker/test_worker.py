@@ -1,0 +1,290 @@
+"""The worker, with an engine that the test holds in its hand."""
+
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
+from batchrun.prompts.template import PromptFrame
+from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Request, Summary
+from batchrun.worker.admission import Admission
+from batchrun.worker.committer import Committer
+from batchrun.worker.summarizer import CallSettings, sampling_seed
+from batchrun.worker.tasks import Tasks
+from batchrun.worker.worker import Worker
+
+LIMITS = EngineLimits(max_model_len=100, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64)
+SETTINGS = CallSettings(
+    frame=PromptFrame(prefix=[1, 2], suffix=[3]), max_tokens=5, temperature=0.0, top_p=1.0, seed=0
+)
+
+
+class Letters:
+    """Decodes token n as the n-th letter."""
+
+    def decode(self, outputs: Sequence[Sequence[int]]) -> list[str]:
+        return ["".join(chr(97 + token) for token in tokens) for tokens in outputs]
+
+
+class HeldEngine:
+    """Finishes one request a step, the newest first: completions never come in the order of requests."""
+
+    limits = LIMITS
+    label = "held"
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.most = 0
+        self.closed = threading.Event()
+        self.release = threading.Event()
+        self.release.set()
+
+    def add(self, request: Request) -> None:
+        self.requests.append(request)
+        self.most = max(self.most, len(self.requests))
+
+    def step(self) -> list[Completion]:
+        self.release.wait()
+        return [self.complete(self.requests.pop())] if self.requests else []
+
+    def complete(self, request: Request) -> Completion:
+        start, end = request.document_span
+        return Completion(
+            request_id=request.request_id,
+            token_ids=request.prompt_token_ids[start:end],
+            finish_reason=FinishReason.STOP,
+            input_tokens=len(request.prompt_token_ids),
+        )
+
+    def abort(self, request_ids: Collection[str]) -> None:
+        self.requests = [request for request in self.requests if request.request_id not in request_ids]
+
+    def has_unfinished(self) -> bool:
+        return bool(self.requests)
+
+    def snapshot(self) -> EngineSnapshot:
+        return EngineSnapshot(running=len(self.requests))
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def documents(number: int, batch: int = 7) -> Iterator[list[Document]]:
+    every = [Document(key=i.to_bytes(16, "big"), token_ids=[i % 26]) for i in range(number)]
+    for start in range(0, number, batch):
+        yield every[start : start + batch]
+
+
+def make_worker(engine: HeldEngine, number: int, rows: list[Summary]) -> Worker:
+    return Worker(
+        documents=documents(number),
+        settings=SETTINGS,
+        tokenizer=Letters(),  # type: ignore[arg-type]
+        start_engine=lambda: engine,
+        commit=rows.extend,
+    )
+
+
+def finish(worker: Worker) -> None:
+    while worker.is_running:
+        worker.wait(0.05)
+    worker.drain()
+    assert worker.close(5)
+
+
+def test_every_document_is_matched_to_its_own_completion() -> None:
+    """By id, never by position; the engine is closed; the tally is right."""
+    engine, rows = HeldEngine(), []  # type: tuple[HeldEngine, list[Summary]]
+    worker = make_worker(engine, 100, rows)
+    worker.start()
+    finish(worker)
+    assert {i.to_bytes(16, "big"): chr(97 + i % 26) for i in range(100)} == {row.key: row.summary for row in rows}
+    assert [100, 0, 400, 100] == [
+        worker.tally.ok,
+        worker.tally.failed,
+        worker.tally.input_tokens,
+        worker.tally.output_tokens,
+    ]
+    assert engine.closed.is_set()
+
+
+def test_the_window_is_bounded() -> None:
+    """No more requests are in the engine than it can run and a short queue."""
+    engine, rows = HeldEngine(), []  # type: tuple[HeldEngine, list[Summary]]
+    worker = make_worker(engine, 500, rows)
+    worker.start()
+    finish(worker)
+    assert LIMITS.max_num_seqs + 8 == engine.most
+    assert 500 == len(rows)
+
+
+def test_no_documents_is_an_end() -> None:
+    """Nothing to do ends at once."""
+    worker = make_worker(HeldEngine(), 0, [])
+    worker.start()
+    finish(worker)
+    assert 0 == worker.tally.computed
+
+
+def test_stop_keeps_what_came_out_while_a_step_is_long() -> None:
+    """What the engine gave before is durable; what is inside a long step is given up, not waited for."""
+    engine, rows = HeldEngine(), []  # type: tuple[HeldEngine, list[Summary]]
+    worker = make_worker(engine, 400, rows)
+    worker.start()
+    while worker.tally.computed < 20:
+        time.sleep(0.001)
+    engine.release.clear()
+    time.sleep(0.05)
+    started = time.monotonic()
+    worker.stop()
+    worker.drain()
+    assert 3 > time.monotonic() - started
+    assert len(rows) == worker.tally.computed >= 20
+    engine.release.set()
+    worker.close(5)
+
+
+def test_a_dead_engine_is_no_failed_row() -> None:
+    """What was in flight at its death has no row; what was finished is durable; the error is raised."""
+
+    class Dying(HeldEngine):
+        def step(self) -> list[Completion]:
+            if len(self.requests) and self.requests[-1].request_id == (30).to_bytes(16, "big").hex():
+                raise EngineDeadError("killed")
+            return super().step()
+
+    rows: list[Summary] = []
+    worker = make_worker(Dying(), 100, rows)
+    worker.start()
+    while worker.is_running:
+        worker.wait(0.05)
+    with pytest.raises(EngineDeadError):
+        worker.drain()
+    assert 0 < len(rows) < 100
+    assert {MemoStatus.OK} == {row.status for row in rows}
+    worker.close(5)
+
+
+def test_an_aborted_request_is_not_done_and_an_error_is_a_failed_row() -> None:
+    """Aborted is not failed; failed has its reason, and one attempt more."""
+
+    class Mixed(HeldEngine):
+        def complete(self, request: Request) -> Completion:
+            number = int(request.request_id, 16)
+            done = super().complete(request)
+            if number % 3 == 0:
+                return replace(done, finish_reason=FinishReason.ABORT)
+            if number % 3 == 1:
+                kind = ErrorType.ENGINE_REJECTED
+                return replace(done, token_ids=[], finish_reason=FinishReason.ERROR, error_type=kind, error="no")
+            return done
+
+    rows: list[Summary] = []
+    worker = make_worker(Mixed(), 30, rows)
+    worker.start()
+    finish(worker)
+    assert 20 == len(rows)
+    failed = [row for row in rows if row.status is MemoStatus.FAILED]
+    assert [(ErrorType.ENGINE_REJECTED, "no", 1)] * 10 == [(row.error_type, row.error, row.attempts) for row in failed]
+
+
+def test_an_engine_that_does_not_start_ends_the_run() -> None:
+    """Its error is raised by `drain`, whatever the feeder does meanwhile."""
+
+    def broken() -> HeldEngine:
+        raise RuntimeError("no memory")
+
+    worker = make_worker(HeldEngine(), 1000, [])
+    worker._start_engine = broken
+    worker.start()
+    while worker.is_running:
+        worker.wait(0.05)
+    with pytest.raises(RuntimeError, match="no memory"):
+        worker.drain()
+
+
+def test_a_disk_that_fails_ends_the_run() -> None:
+    """Nothing is caught and carried on where results are saved."""
+
+    def full(_: Sequence[Summary]) -> None:
+        raise OSError(28, "No space left on device")
+
+    worker = make_worker(HeldEngine(), 20, [])
+    worker._committer = Committer(full)
+    worker.start()
+    while worker.is_running:
+        worker.wait(0.05)
+    with pytest.raises(OSError, match="No space left"):
+        worker.drain()
+    worker.close(5)
+
+
+def test_a_completion_that_nobody_asked_for_is_fatal() -> None:
+    """An engine that gives one output too many is not believed."""
+    tasks = Tasks(SETTINGS)
+    stranger = Completion(request_id="x", token_ids=[], finish_reason=FinishReason.STOP, input_tokens=0)
+    with pytest.raises(KeyError):
+        tasks.receive(stranger)
+
+
+def request(name: str, tokens: int, max_tokens: int = 0) -> Request:
+    return Request(
+        request_id=name,
+        prompt_token_ids=[0] * tokens,
+        document_span=(0, tokens),
+        max_tokens=max_tokens,
+        temperature=0.0,
+        top_p=1.0,
+        seed=0,
+    )
+
+
+def test_admission_reserves_whole_blocks_for_prompt_and_output() -> None:
+    """1,600 tokens of KV are 100 blocks; a request of 17 tokens holds 2 of them until it is released."""
+    admission = Admission(LIMITS)
+    for number in range(2):
+        assert admission.admits(request(f"big {number}", 780, 4))
+        admission.reserve(request(f"big {number}", 780, 4))
+    assert 98 == admission.reserved_blocks
+    assert [True, False] == [admission.admits(request("a", 17, 15)), admission.admits(request("b", 33))]
+    admission.release("big 0")
+    assert admission.admits(request("b", 33))
+
+
+def test_what_is_larger_than_the_cache_is_let_in_alone() -> None:
+    """The engine refuses it with a reason; it does not block the others for ever."""
+    admission = Admission(LIMITS)
+    assert admission.admits(request("huge", 5000))
+    admission.reserve(request("small", 10))
+    assert not admission.admits(request("huge", 5000))
+
+
+def test_the_committer_commits_in_order_and_within_its_interval() -> None:
+    """Rows are durable at most about a second after they were added, and all of them at the end."""
+    committed: list[Summary] = []
+    committer = Committer(committed.extend)
+    one = Summary(key=bytes(16), status=MemoStatus.OK, summary="one")
+    committer.add([one])
+    deadline = time.monotonic() + 10
+    while not committed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [one] == committed
+    two = replace(one, summary="two")
+    committer.add([two])
+    committer.close()
+    assert [one, two] == committed
+
+
+def test_the_sampling_seed_depends_on_seed_key_and_slice_alone() -> None:
+    """Known values, so that a resumed job never samples another stream; all fit 63 bits."""
+    key = bytes(range(16))
+    seeds = [sampling_seed(0, key, 0), sampling_seed(1, key, 0), sampling_seed(0, key[::-1], 0), sampling_seed(0, key, 1)]
+    assert 4 == len(set(seeds))
+    assert all(0 <= seed < 1 << 63 for seed in seeds)
+    assert SEED_OF_FIRST == seeds[0]
+
+
+SEED_OF_FIRST = 5361342266603975588
