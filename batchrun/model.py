@@ -32,7 +32,7 @@ class Model:
 
     @property
     def max_position_embeddings(self) -> int | None:
-        text_config = self.config.get("text_config", {})
+        text_config = self.config.get("text_config") or {}
         return self.config.get("max_position_embeddings") or text_config.get("max_position_embeddings")
 
     def max_model_len(self, asked: int | None) -> int:
@@ -53,16 +53,18 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
     """
     known = _read_record(record)
     before = msgspec.json.encode(known)
-    folder = base / Path(name).expanduser()
+    folder = base / os.path.expanduser(name)
     if folder.is_dir():
+        config = _read_config(folder)
         content = f"xxh3:{_content_hash(folder, known)}"
     else:
         folder, commit = _from_hub(name, revision, known)
+        config = _read_config(folder)
         content = f"{name}@{commit}"
     if msgspec.json.encode(known) != before:
         atomic_file.make_folder(record.parent)
         atomic_file.write_bytes(record, msgspec.json.encode(known), "models")
-    return Model(name=name, folder=folder, content=content, config=_read_config(folder))
+    return Model(name=name, folder=folder, content=content, config=config)
 
 
 def _read_record(record: Path) -> ModelsRecord:
@@ -116,8 +118,9 @@ def _from_hub(name: str, revision: str, known: ModelsRecord) -> tuple[Path, str]
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    pinned = known.revisions.get(f"{name}@{revision}", revision)
-    cached_first = pinned != revision or os.environ.get("HF_HUB_OFFLINE") == "1"
+    key = f"{name}@{revision}"
+    pinned = known.revisions.get(key, revision)
+    cached_first = key in known.revisions or os.environ.get("HF_HUB_OFFLINE") == "1"
     patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
     for local_files_only in (cached_first, not cached_first):
         try:
@@ -127,7 +130,7 @@ def _from_hub(name: str, revision: str, known: ModelsRecord) -> tuple[Path, str]
         except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
             failure = error
         else:
-            known.revisions[f"{name}@{revision}"] = Path(found).name
+            known.revisions[key] = Path(found).name
             return Path(found), Path(found).name
     raise ConfigError(
         f"model {name!r} (revision {pinned!r}) is neither a folder nor to be had from the hub: "

@@ -196,8 +196,10 @@ class Run:
         loaded = worker.loaded_at
         running = now - loaded if loaded else 0.0
         tally, snapshot = worker.tally, worker.snapshot()
+        read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
+        written = max(tally.output_tokens, snapshot.output_tokens)
         left = counts.to_run_tokens - tally.input_tokens
-        rate = tally.input_tokens / running if running else 0.0
+        done = tally.input_tokens or read
         rows = replace(self.log.record.rows, computed=tally.computed, ok=tally.ok, failed=tally.failed)
         self.log.update(
             engine=worker.engine_label,
@@ -216,10 +218,10 @@ class Run:
                 running_decode_sequences=snapshot.running,
                 kv_cache_usage=snapshot.kv_cache_usage,
                 num_preemptions=snapshot.num_preemptions,
-                prefill_tokens_per_second=rate,
-                decode_tokens_per_second=tally.output_tokens / running if running else 0.0,
+                prefill_tokens_per_second=read / running if running else 0.0,
+                decode_tokens_per_second=written / running if running else 0.0,
                 oldest_wait_seconds=_seconds_since(self.log.record.first_planned_at) if left > 0 else 0.0,
-                seconds_to_completion=left / rate if rate else None,
+                seconds_to_completion=left * running / done if done else None,
                 store_wait_seconds=worker.store_wait_seconds,
                 peak_memory_bytes=peak_memory_bytes(),
             ),

@@ -58,7 +58,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
 
 class JobSpec(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1)]
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] | None = None
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")] | None = None
     revision: str = "main"
     prompt: PromptSpec = PromptSpec()
     output: OutputSpec = OutputSpec()
@@ -128,23 +128,24 @@ def parse_spec(table: dict[str, Any], path: Path) -> JobSpec:
         proposal = f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(sorted(known))}."
         raise ConfigError(f"{path.absolute()}: unknown key {where + key!r}", proposal)
     try:
-        spec = msgspec.convert({"name": path.stem, **table}, JobSpec)
+        spec = msgspec.convert(table, JobSpec)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path.absolute()}: {error}", "Mend that value in the spec.") from None
     edges = list(spec.buckets.edges)
     if edges != sorted(set(edges)):
         raise ConfigError(f"{path.absolute()}: buckets.edges {edges} do not rise", "Sort them, each once.")
-    return spec
+    return spec if spec.name is not None else renamed(spec, path.stem)
 
 
 def renamed(spec: JobSpec, name: str) -> JobSpec:
     """The spec under another name. Raises ConfigError for a name that can not be part of a job id."""
     try:
-        return msgspec.convert({**msgspec.to_builtins(spec), "name": name}, JobSpec)
+        msgspec.convert({"model": spec.model, "name": name}, JobSpec)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"name {name!r} can not be used: {error}", "Use letters, digits, '.', '_' and '-'."
         ) from None
+    return msgspec.structs.replace(spec, name=name)
 
 
 def _unknown_keys(table: dict[str, Any], kind: type, where: str) -> Iterator[tuple[str, str, list[str]]]:

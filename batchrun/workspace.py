@@ -122,7 +122,7 @@ def find_workspace(home: str | None, environment: Mapping[str, str] = os.environ
     """The workspace by option, by BATCHRUN_HOME, or the nearest folder upwards that holds `jobs/`."""
     named = home or environment.get("BATCHRUN_HOME")
     if named:
-        return Workspace(home=Path(named).expanduser().absolute())
+        return Workspace(home=Path(os.path.expanduser(named)).absolute())
     here = Path.cwd()
     nearest = (folder for folder in (here, *here.parents) if (folder / "jobs").is_dir())
     return Workspace(home=next(nearest, here))

@@ -2,17 +2,16 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 
 from tests.commands import Bench, texts
+from tests.kills import kill_and_resume
 
 DURABLE_SECONDS = 3.0
 
@@ -37,46 +36,19 @@ def _group(pid: int) -> int | None:
         return None
 
 
-def throttled(bench: Bench, corpus: Path, seconds: float) -> None:
-    """A spec under which the corpus takes about `seconds`."""
+def throttled(bench: Bench, corpus: Path, seconds: float) -> float:
+    """Write a spec under which the corpus takes about `seconds`; returns its rate in tokens/s."""
     plan = bench.run("plan", corpus, "--json").json
-    bench.write_spec(options=f"prefill_tokens_per_s = {plan['counts']['to_run_tokens'] / seconds:.0f}")
-
-
-def kill_and_resume(bench: Bench, corpus: Path, kills: int, seconds: float) -> tuple[int, int, int]:
-    """Kill the run at random instants, then let it finish: tokens of all attempts, of one pass, and the
-    tokens that may have been in flight at the kills.
-    """
-    throttled(bench, corpus, seconds)
-    instants = random.Random(11)  # noqa: S311 - when to kill, not a secret
-    for _ in range(kills):
-        process = bench.start("submit", corpus, "--quiet")
-        time.sleep(instants.uniform(0.2, 1.5 + seconds / kills))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    bench.write_spec()
-    last = bench.submit(corpus)
-    assert 0 == last.code, last.err
-    records = [json.loads(path.read_bytes()) for path in bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")]
-    one_pass = int(bench.run("plan", corpus, "--json", "--seed", "1").json["counts"]["to_run_tokens"])
-    committed = sum(row["input_tokens"] for path in bench.segments() for row in pq.read_table(path).to_pylist())
-    assert kills + 1 >= len(records)
-    return committed, one_pass, len(records)
+    rate = plan["counts"]["to_run_tokens"] / seconds
+    bench.write_spec(options=f"prefill_tokens_per_s = {rate:.0f}")
+    return float(rate)
 
 
 def test_killed_again_and_again_the_output_is_the_same(bench: Bench) -> None:
-    """After SIGKILL at random instants: every row once, equal to an undisturbed run, and nothing that was
-    committed is computed again.
+    """After SIGKILL at random instants: every row once, equal to an undisturbed run, and what was committed
+    is not computed again.
     """
-    corpus = bench.corpus(texts(400))
-    committed, one_pass, _ = kill_and_resume(bench, corpus, kills=4, seconds=6.0)
-    assert one_pass == committed
-    disturbed = pq.read_table(bench.home / "corpus.summaries.parquet")
-    other = bench.home / "undisturbed"
-    assert 0 == bench.run("submit", corpus, "-o", bench.home / "again.parquet").code
-    assert 0 == bench.run("submit", corpus, "--seed", "1", "-o", f"{other}.parquet").code
-    undisturbed = pq.read_table(f"{other}.parquet")
-    assert undisturbed.drop_columns(["seed"]).equals(disturbed.drop_columns(["seed"]))
+    kill_and_resume(bench, rows=400, kills=4, seconds=6.0)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])

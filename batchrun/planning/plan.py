@@ -58,7 +58,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_types(types: dict[str, pa.DataType]) -> str:
-    return pa.schema(list(types.items())).serialize().to_pybytes().hex()
+    schema: bytes = pa.schema(list(types.items())).serialize().to_pybytes()
+    return schema.hex()
 
 
 def read_record(paths: CorpusPaths) -> PlanRecord | None:
@@ -80,7 +81,7 @@ def open_checked(path: Any, schema: pa.Schema | None = None) -> pq.ParquetFile:
         file = pq.ParquetFile(path, page_checksum_verification=True)
         if schema is not None and file.schema_arrow != schema:
             raise pa.ArrowInvalid("its columns are not those written")
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a name that is no longer UTF-8
         raise damaged(path, error) from error
     return file
 

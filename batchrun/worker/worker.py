@@ -24,6 +24,8 @@ from batchrun.worker.tasks import Tasks
 
 BATCHES_AHEAD = 4
 """Batches of requests (each a batch of the documents' iterator) made before the engine asks for them."""
+STEP_SECONDS = 0.2
+"""What a stopped run waits for the step under way."""
 STEPS_BEHIND = 64
 """Steps whose completions may wait for the collector before the engine waits."""
 
@@ -133,14 +135,15 @@ class Worker:
     def close(self, seconds: float) -> bool:
         """End the engine and its processes within about `seconds`; whether its thread has ended, too.
 
-        A step inside this process can not be cut short: then the thread is left to the process' end.
+        A step inside this process can not be cut short: where one is under way after `stop`, its thread is
+        left to the process' end. An engine's own processes are ended in any case.
         """
         driver = self._threads[1]
-        driver.join(0.2 if self._stop.is_set() else seconds)
+        driver.join(STEP_SECONDS if self._stop.is_set() else seconds)
         self.stop()
-        if driver.is_alive() and self._engine is not None:
+        if driver.is_alive() and self._engine is not None and self._engine.process_ids:
             self._engine.close()
-        driver.join(seconds)
+            driver.join(seconds)
         return not driver.is_alive()
 
     @property

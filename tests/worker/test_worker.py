@@ -34,6 +34,7 @@ class HeldEngine:
 
     limits = LIMITS
     label = "held"
+    process_ids: tuple[int, ...] = ()
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

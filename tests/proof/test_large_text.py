@@ -1,0 +1,32 @@
+"""A text column of more than 2 GiB."""
+
+import resource
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.commands import Bench
+
+pytestmark = pytest.mark.proof
+
+ROWS = 2300
+ROW_BYTES = 1_000_000
+
+
+def test_two_gibibytes_of_text_in_one_row_group(bench: Bench) -> None:
+    """Streamed: no offset overflows, every row is accounted for, memory stays far below the column."""
+    path = bench.home / "corpus.parquet"
+    schema = pa.schema([("id", pa.int64()), ("text", pa.large_string())])
+    sentence = "All work and no play makes a long document. "
+    rows = [f"{number} " + sentence * (ROW_BYTES // len(sentence)) for number in range(ROWS)]
+    pq.write_table(pa.table({"id": range(ROWS), "text": rows}, schema=schema), path, row_group_size=ROWS)
+    del rows
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    process = bench.start("submit", path, "--json")
+    out, err = process.communicate(timeout=1200)
+    assert 3 == process.returncode, err
+    assert f'"failed": {ROWS}' in out
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(f"peak memory of the run: {peak / 2**20:.2f} GiB for {ROWS * ROW_BYTES / 2**30:.1f} GiB of text ({before})")
+    assert peak < 1.5 * 2**20

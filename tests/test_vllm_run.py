@@ -1,0 +1,66 @@
+"""A whole run on real vLLM, with the two-layer model: killed, terminated, resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import Bench, texts
+
+pytestmark = pytest.mark.engine
+
+ROWS = 60
+
+
+@pytest.fixture
+def corpus(bench: Bench) -> Path:
+    """Long enough outputs that a run takes seconds."""
+    spec = bench.home / "jobs" / "summarize.toml"
+    text = spec.read_text().replace('kind = "lead"', 'kind = "vllm"\ndtype = "float32"\nmax_num_seqs = 4')
+    spec.write_text(text.replace("max_tokens = 20", "max_tokens = 120") + "own_process = true\n")
+    return bench.corpus(texts(ROWS))
+
+
+def started(bench: Bench, corpus: Path) -> "tuple[subprocess.Popen[str], list[psutil.Process]]":
+    """A run that has finished a document, and the engine's processes."""
+    process = bench.start("submit", corpus, "--json")
+    deadline = time.monotonic() + 200
+    while not bench.segments():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "nothing was finished"
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("EngineCore" in " ".join(child.cmdline()) + child.name() for child in children)
+    return process, children
+
+
+def test_killed_then_terminated_then_resumed(bench: Bench, corpus: Path) -> None:
+    """SIGKILL of the parent: no orphan, and the lock is free. SIGTERM: 75, and nothing is left. Then the
+    rest is computed, and every summary equals that of the same engine in one go.
+    """
+    process, children = started(bench, corpus)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+    before = set(bench.segments())
+    process = bench.start("submit", corpus, "--json")
+    while set(bench.segments()) == before:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert 75 == process.returncode, err
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+    said = json.loads(out.splitlines()[-1])
+    assert 0 < said["rows"]["reused"] < said["rows"]["reused"] + said["rows"]["computed"] < ROWS
+    assert 0 == bench.run("resume", said["job_id"]).code
+    resumed = bench.output()
+    assert {"ok"} == {row["status"] for row in resumed}
+    assert 0 == bench.run("submit", corpus, "--seed", "1", "-o", bench.home / "straight.parquet").code
+    assert [row["summary"] for row in bench.output("straight.parquet")] == [row["summary"] for row in resumed]
