@@ -213,6 +213,7 @@ class BatchMetrics:
     oldest_wait_seconds: float = 0.0
     seconds_to_completion: float | None = None
     store_wait_seconds: float = 0.0
+    collector_wait_seconds: float = 0.0
     peak_memory_bytes: int = 0
 
 

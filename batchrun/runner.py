@@ -223,6 +223,7 @@ class Run:
                 oldest_wait_seconds=_seconds_since(self.log.record.first_planned_at) if left > 0 else 0.0,
                 seconds_to_completion=left * running / done if done else None,
                 store_wait_seconds=worker.store_wait_seconds,
+                collector_wait_seconds=worker.collector_wait_seconds,
                 peak_memory_bytes=peak_memory_bytes(),
             ),
         )

@@ -39,7 +39,7 @@ def choose(
             f"{source} has no text column ({', '.join(TEXT_NAMES)}); it has {_listing(known)}",
             _proposal(known),
         )
-    id = id or _by_convention(source, {name: known[name] for name in known if name != text}, ID_NAMES, "id")
+    id = id or _by_convention(source, known, [name for name in ID_NAMES if name != text], "id")
     return Columns(id=id, text=text, kept=tuple(kept))
 
 

@@ -148,7 +148,7 @@ def _parse(line: bytes, texts: TextColumn | None = None) -> Any:
 
 def _broken(where: str, value: Any) -> Verdict:
     is_error = isinstance(value, Exception)
-    what = f"is no JSON: {value}" if is_error else f"holds a {_json_type(value)}, not an object"
+    what = f"is no JSON: {value}" if is_error else f"is a JSON {_json_type(value)}, not an object"
     return Verdict(status=RowStatus.FAILED, error_type=ErrorType.INVALID_JSON, error=f"{where} {what}")
 
 

@@ -29,7 +29,7 @@ class TextColumn:
         elif value is None:
             self.refuse(EMPTY)
         else:
-            error = f"{where}: the text is a {type(value).__name__}, not a string"
+            error = f"{where}: the text is of type {type(value).__name__}, not a string"
             self.refuse(Verdict(status=RowStatus.FAILED, error_type=ErrorType.NOT_TEXT, error=error))
 
     def refuse(self, verdict: Verdict) -> None:

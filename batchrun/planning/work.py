@@ -56,9 +56,13 @@ class Work:
         self._paths = paths
         self._database = Database(scratch)
         self._parts = spool.parts(paths.spool)
-        self._fill(settled)
-        self.counts = self._count(record)
-        self.num_missing = int(self._database.one(statements(__package__)["num_missing"])[0])
+        try:
+            self._fill(settled)
+            self.counts = self._count(record)
+            self.num_missing = int(self._database.one(statements(__package__)["num_missing"])[0])
+        except BaseException:
+            self.close()
+            raise
 
     def _fill(self, settled: SettledKeys) -> None:
         named = statements(__package__)

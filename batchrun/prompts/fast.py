@@ -1,15 +1,16 @@
 """Encoding with fastokens, whose speed hangs on the pre-tokenizer.
 
 Byte-level tokenizers that isolate digits first (SmolLM, StarCoder: `Digits`, then `ByteLevel`) miss its
-fast scanner: 1.5 M tokens/s a core against 30 M without `Digits`, for the same texts. So ASCII texts are
-cut at their digits here, in numpy, and their pieces encoded without `Digits`: the same ids, since
-`Digits` cuts there before `ByteLevel` sees a piece. Other texts take the equal, slower way.
+fast scanner: 1.5 M tokens/s a core against 30 M without `Digits`, for the same texts. So texts are cut at
+their digits here, in numpy, and their pieces encoded without `Digits`: the same ids, since `Digits` cuts
+there before `ByteLevel` sees a piece. Texts with other digits than ASCII ones take the equal, slower way.
 `benchmarks/tokenizer.py` measures the three.
 """
 
 import json
+import unicodedata
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,20 +67,32 @@ class DigitEncoder:
         return PlainEncoder(json.dumps(self._config | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}))
 
     def encode(self, texts: list[str]) -> TokenBatch:
-        is_ascii = np.fromiter((text.isascii() for text in texts), np.bool_, len(texts))
-        if is_ascii.all():
-            return self._encode_ascii(texts)
-        ascii_texts = [text for text in texts if text.isascii()]
-        others = [text for text in texts if not text.isascii()]
-        return interleave(self._encode_ascii(ascii_texts), self._whole.encode(others), is_ascii)
+        is_cut = np.fromiter((_has_only_ascii_digits(text) for text in texts), np.bool_, len(texts))
+        if is_cut.all():
+            return self._encode_cut(texts)
+        cut = [text for text, chosen in zip(texts, is_cut, strict=True) if chosen]
+        others = [text for text, chosen in zip(texts, is_cut, strict=True) if not chosen]
+        return interleave(self._encode_cut(cut), self._whole.encode(others), is_cut)
 
-    def _encode_ascii(self, texts: list[str]) -> TokenBatch:
-        joined = "".join(texts).encode("ascii")
-        ends = np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64)
+    def _encode_cut(self, texts: list[str]) -> TokenBatch:
+        """Encode texts cut at their digits; a digit's byte is no part of another character in UTF-8."""
+        encoded = [text.encode() for text in texts]
+        joined = b"".join(encoded)
+        ends = np.concatenate([[0], np.cumsum([len(data) for data in encoded])]).astype(np.int64)
         cuts = _cuts(np.frombuffer(joined, np.uint8), ends)
         pieces = pa.LargeStringArray.from_buffers(len(cuts) - 1, pa.py_buffer(cuts), pa.py_buffer(joined))
-        encoded = self._pieces.encode(pieces.to_pylist())
-        return TokenBatch(ids=encoded.ids, offsets=encoded.offsets[np.searchsorted(cuts, ends)])
+        batch = self._pieces.encode(pieces.to_pylist())
+        return TokenBatch(ids=batch.ids, offsets=batch.offsets[np.searchsorted(cuts, ends)])
+
+
+def _has_only_ascii_digits(text: str) -> bool:
+    return text.isascii() or not any(map(_may_be_numeric, set(text)))
+
+
+@cache
+def _may_be_numeric(character: str) -> bool:
+    """Whether `Digits` may isolate a character beyond ASCII: by its category, or unknown to this Python."""
+    return character > "\x7f" and unicodedata.category(character) in {"Nd", "Nl", "No", "Cn"}
 
 
 def _cuts(characters: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

