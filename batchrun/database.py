@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -33,7 +33,9 @@ class Database:
             }
         )
 
-    def read(self, sql: str, parameters: dict[str, Any] | None = None, rows: int = 1 << 17) -> pa.RecordBatchReader:
+    def read(
+        self, sql: str, parameters: dict[str, Any] | None = None, rows: int = 1 << 17
+    ) -> pa.RecordBatchReader:
         """The result of a query as a stream of Arrow batches; nothing else may be asked meanwhile."""
         return self.connection.sql(sql, params=parameters).to_arrow_reader(rows)
 
@@ -42,7 +44,7 @@ class Database:
         [row] = self.connection.execute(sql).fetchall()
         return tuple(row)
 
-    def __enter__(self) -> "Database":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -260,8 +260,7 @@ class Run:
         failed: list[pa.Table] = []
 
         def consume(reader: pa.RecordBatchReader) -> None:
-            for batch in reader:
-                failed.append(pa.Table.from_batches([batch]).filter(pc.invert(batch["done"])))
+            failed.extend(pa.Table.from_batches([batch]).filter(pc.invert(batch["done"])) for batch in reader)
 
         self.checkpoints.settled_keys(consume, retry_all=True)
         empty = pa.table({"hash_hi": pa.array([], pa.uint64()), "hash_lo": pa.array([], pa.uint64())})

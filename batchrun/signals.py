@@ -3,6 +3,7 @@
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Self
 
 from batchrun.errors import ExitCode
 
@@ -37,7 +38,7 @@ class StopSignals:
     def exit_code(self) -> ExitCode:
         return ExitCode.KEYBOARD if self.received is signal.SIGINT else ExitCode.INTERRUPTED
 
-    def __enter__(self) -> "StopSignals":
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._handle)

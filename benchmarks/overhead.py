@@ -128,7 +128,9 @@ def measure(folder: Path, model: Path, rows: int) -> None:
 
     home = workspace(folder / "a", model)
     small = run(home, "submit", tenth, "--json")
-    say("end to end, a tenth of the rows", f"{small.seconds:,.1f} s, peak {small.peak_bytes / 2**20:,.0f} MiB")
+    say(
+        "end to end, a tenth of the rows", f"{small.seconds:,.1f} s, peak {small.peak_bytes / 2**20:,.0f} MiB"
+    )
 
     home = workspace(folder / "b", model)
     planned = run(home, "plan", whole, "--json")
@@ -138,9 +140,15 @@ def measure(folder: Path, model: Path, rows: int) -> None:
     record = json.loads(next(home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")).read_bytes())
     total = planned.seconds + ran.seconds
     peak = max(planned.peak_bytes, ran.peak_bytes)
-    say("end to end, all rows", f"{rows / total:,.0f} rows/s ({total:,.1f} s; {tokens / rows:.0f} tokens a row)")
+    say(
+        "end to end, all rows",
+        f"{rows / total:,.0f} rows/s ({total:,.1f} s; {tokens / rows:.0f} tokens a row)",
+    )
     say("phases", ", ".join(f"{name} {seconds:,.1f} s" for name, seconds in ran.said["seconds"].items()))
-    say("peak memory", f"{peak / 2**20:,.0f} MiB, {peak / small.peak_bytes:.2f} of that for a tenth of the rows")
+    say(
+        "peak memory",
+        f"{peak / 2**20:,.0f} MiB, {peak / small.peak_bytes:.2f} of that for a tenth of the rows",
+    )
     share = record["metrics"]["store_wait_seconds"] / ran.said["seconds"]["running"]
     say("waiting for the store", f"{share:.2%} of the running time")
     again = run(home, "submit", whole, "--json")

@@ -39,10 +39,9 @@ class Result:
     err: str
 
     @property
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Any:
         """The last line of standard output."""
-        value: dict[str, Any] = json.loads(self.out.strip().splitlines()[-1])
-        return value
+        return json.loads(self.out.strip().splitlines()[-1])
 
 
 class Bench:
@@ -62,7 +61,9 @@ class Bench:
 
     def corpus(self, texts: Sequence[str | None], name: str = "corpus.parquet", **columns: Any) -> Path:
         path = self.home / name
-        pq.write_table(pa.table({"id": list(range(len(texts))), "text": pa.array(texts, pa.string())} | columns), path)
+        pq.write_table(
+            pa.table({"id": list(range(len(texts))), "text": pa.array(texts, pa.string())} | columns), path
+        )
         return path
 
     def run(self, *arguments: object) -> Result:
@@ -100,4 +101,7 @@ class Bench:
 
 def texts(number: int) -> list[str]:
     """Distinct texts of a few dozen tokens."""
-    return [f"Document {i} speaks of matter {i * 7919 % 1000} and of nothing else. " * (1 + i % 4) for i in range(number)]
+    return [
+        f"Document {i} speaks of matter {i * 7919 % 1000} and of nothing else. " * (1 + i % 4)
+        for i in range(number)
+    ]

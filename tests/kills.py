@@ -42,7 +42,9 @@ def kill_and_resume(bench: Bench, rows: int, kills: int, seconds: float) -> None
     assert sorted(reused) == reused
     attempted = sum(record["tokens"]["input"] for record in records)
     in_flight = kills * rate * (COMMIT_SECONDS + STEP_SECONDS)
-    print(f"{kills} kills: {attempted:,} tokens over all attempts, {tokens:,} in one pass: {attempted / tokens:.4f}")
+    print(
+        f"{kills} kills: {attempted:,} tokens over all attempts, {tokens:,} in one pass: {attempted / tokens:.4f}"
+    )
     assert attempted <= 1.02 * tokens + in_flight
     disturbed = pq.read_table(bench.home / "corpus.summaries.parquet")
     assert list(range(rows)) == disturbed["doc_id"].to_pylist()

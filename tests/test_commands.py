@@ -32,7 +32,9 @@ def test_init_makes_a_workspace_and_keeps_what_is_there(bench: Bench) -> None:
     """Starter specs appear; a spec that a person wrote stays."""
     target = bench.home / "nightly"
     assert 0 == bench.run("init", target).code
-    assert {"summarize.toml", "report.toml", "demo.toml"} == {path.name for path in (target / "jobs").iterdir()}
+    assert {"summarize.toml", "report.toml", "demo.toml"} == {
+        path.name for path in (target / "jobs").iterdir()
+    }
     (target / "jobs" / "summarize.toml").write_text("mine")
     again = bench.run("init", target)
     assert "kept" in again.err
@@ -69,13 +71,23 @@ def test_plan_says_what_submit_would_do(bench: Bench) -> None:
     assert 1 == plan.json["too_long"]
     assert 40 == sum(plan.json["outline"]["documents_by_bucket"].values())
     assert counts["to_run_tokens"] == sum(plan.json["outline"]["tokens_by_bucket"].values())
-    assert plan.json["outline"]["padding_without_buckets"] >= plan.json["outline"]["padding_with_buckets"] >= 0
+    assert (
+        plan.json["outline"]["padding_without_buckets"] >= plan.json["outline"]["padding_with_buckets"] >= 0
+    )
     assert plan.json["estimated_seconds"] is None
     submitted = bench.submit(path)
     assert "the corpus is unchanged since it was planned" in submitted.err
     assert counts["to_run_tokens"] == submitted.json["tokens"]["input"]
     after = bench.run("plan", bench.corpus([*corpus, "one more"]))
-    for words in ("1  to run", "40  reused", "1  duplicate", "1  too long: over", "0–1K", "padding", "time: about"):
+    for words in (
+        "1  to run",
+        "40  reused",
+        "1  duplicate",
+        "1  too long: over",
+        "0–1K",
+        "padding",
+        "time: about",
+    ):
         assert words in after.out
 
 

@@ -125,7 +125,11 @@ CASES: list[tuple[Callable[[Bench], list[object]], int, list[str]]] = [
 
 @pytest.mark.parametrize(("make", "code", "said"), CASES, ids=lambda case: getattr(case, "__name__", ""))
 def test_bad_input(
-    make: Callable[[Bench], list[object]], code: int, said: list[str], bench: Bench, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[Bench], list[object]],
+    code: int,
+    said: list[str],
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its code, its message, the next action, and the same in the JSON line; no traceback."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -149,7 +153,13 @@ def test_what_is_refused_is_not_touched(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["submit"], ["submit", "a", "--limit", "0"], ["frobnicate"], ["submit", "a", "--max-error-rate", "2"], ["--bad"]],
+    [
+        ["submit"],
+        ["submit", "a", "--limit", "0"],
+        ["frobnicate"],
+        ["submit", "a", "--max-error-rate", "2"],
+        ["--bad"],
+    ],
     ids=" ".join,
 )
 def test_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +170,9 @@ def test_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     assert "Usage" in capsys.readouterr().err
 
 
-def test_a_machine_that_resolves_auto_differently_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_resolves_auto_differently_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What `auto` was at the first run is frozen: 78 elsewhere, unless it is accepted in words."""
     from batchrun import engines
 

@@ -123,7 +123,9 @@ def test_a_second_submit_names_the_holder(bench: Bench) -> None:
 
 def test_two_corpora_at_once_both_complete(bench: Bench) -> None:
     """Two runs of one job write and compact one memo table at the same time."""
-    paths = [bench.corpus([f"{name} {text}" for text in texts(150)], f"{name}.parquet") for name in ("a", "b")]
+    paths = [
+        bench.corpus([f"{name} {text}" for text in texts(150)], f"{name}.parquet") for name in ("a", "b")
+    ]
     bench.write_spec(options="prefill_tokens_per_s = 4000")
     processes = [bench.start("submit", path, "--json") for path in paths]
     for process, name in zip(processes, ("a", "b"), strict=True):

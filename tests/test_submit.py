@@ -74,7 +74,9 @@ def test_only_what_changed_is_computed(bench: Bench) -> None:
 def test_nulls_blanks_duplicates_and_equal_ids(bench: Bench) -> None:
     """Null and blank rows are skipped; equal texts computed once; equal ids have a row each, and are said."""
     path = bench.home / "corpus.parquet"
-    pq.write_table(pa.table({"id": ["a", "b", "a", "c", "d"], "text": ["one text", None, "one text", " \n", ""]}), path)
+    pq.write_table(
+        pa.table({"id": ["a", "b", "a", "c", "d"], "text": ["one text", None, "one text", " \n", ""]}), path
+    )
     result = bench.submit(path)
     assert {"total": 5, "ok": 2, "skipped": 3, "duplicate": 1, "computed": 1} == counts(result)
     rows = bench.output()
@@ -242,8 +244,9 @@ def test_damaged_segments_cost_a_second_computation(bench: Bench) -> None:
 def test_damage_found_while_publishing_ends_resumable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of a segment that goes bad under a run are pending, exit 75; the next submit computes them."""
     from batchrun import runner
+    from batchrun.publication import publish_plan
 
-    real = runner.publish_plan
+    real = publish_plan
 
     def spoil(*arguments: Any) -> Any:
         [segment] = bench.segments()
@@ -309,4 +312,6 @@ def test_an_empty_output_is_no_summary(bench: Bench, monkeypatch: pytest.MonkeyP
     real = LeadEngine.step
     monkeypatch.setattr(LeadEngine, "step", lambda self: [replace(done, token_ids=[]) for done in real(self)])
     assert 3 == bench.submit(bench.corpus(texts(1))).code
-    assert ["failed", "empty_output", None] == [bench.output()[0][name] for name in ("status", "error_type", "summary")]
+    assert ["failed", "empty_output", None] == [
+        bench.output()[0][name] for name in ("status", "error_type", "summary")
+    ]

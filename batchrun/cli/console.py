@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINE_SECONDS = 30.0
+FINE_BELOW = 90
+"""Seconds, or minutes, up to which a duration is said in that unit."""
 
 
 def show_error(error: BatchrunError) -> None:
@@ -123,7 +125,7 @@ def progress_text(record: RunRecord) -> str:
 
 def duration(seconds: float) -> str:
     """`45 s`, `12 min`, `3 h 05 min`."""
-    if seconds < 90:
+    if seconds < FINE_BELOW:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min" if minutes < FINE_BELOW else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -42,7 +42,9 @@ def failure_summary(error: BatchrunError) -> dict[str, Any]:
     record = error.record
     if isinstance(record, RunRecord):
         return summary(record)
-    empty = msgspec.to_builtins({"rows": RowCounts(), "tokens": TokenCounts(), "seconds": PhaseSeconds()})
+    empty: dict[str, Any] = msgspec.to_builtins(
+        {"rows": RowCounts(), "tokens": TokenCounts(), "seconds": PhaseSeconds()}
+    )
     said = {"state": RunState.FAILED.value, "stop_reason": error.reason, "exit_code": int(error.exit_code)}
     return dict.fromkeys(SUMMARY_FIELDS) | said | empty
 

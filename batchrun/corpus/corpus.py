@@ -72,9 +72,7 @@ class Corpus:
             if file.format is Format.PARQUET:
                 yield from parquet.read(file, number, columns, self.carried_types)
             else:
-                yield from jsonl.read(
-                    file, number, columns, self.carried_types["doc_id"], self.json_types
-                )
+                yield from jsonl.read(file, number, columns, self.carried_types["doc_id"], self.json_types)
 
 
 def signature(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> dict[str, Any]:

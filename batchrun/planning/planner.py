@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -289,7 +289,7 @@ class _CarriedWriter:
             )
         self._writer.write_table(table, row_group_size=table.num_rows)
 
-    def __enter__(self) -> "_CarriedWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -313,7 +313,9 @@ def _keys(texts: list[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
-def _spool_rows(keys: npt.NDArray[np.uint64], batch: TokenBatch, fits: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+def _spool_rows(
+    keys: npt.NDArray[np.uint64], batch: TokenBatch, fits: npt.NDArray[np.bool_]
+) -> pa.RecordBatch:
     """The documents of a batch that fit, as spool rows, over the tokenizer's own buffer."""
     buffers = [None, pa.py_buffer(batch.offsets * 4), pa.py_buffer(batch.ids)]
     token_ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(keys), buffers)

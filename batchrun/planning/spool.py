@@ -1,11 +1,11 @@
 """The spool: what is to be run, by bucket, as token ids. A snapshot: the corpus may change meanwhile."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ class SpoolWriter:
         for bucket in list(self._open):
             self._finish(bucket)
 
-    def __enter__(self) -> "SpoolWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -149,7 +149,7 @@ def keep_only(folder: Path, keys: pa.Table, owner: str) -> None:
                     writer.write_batch(rows)
         else:
             part.path.unlink()
-            if not os.listdir(part.path.parent):
+            if not any(part.path.parent.iterdir()):
                 part.path.parent.rmdir()
 
 

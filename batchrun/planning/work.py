@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -135,7 +136,7 @@ class Work:
     def close(self) -> None:
         self._database.close()
 
-    def __enter__(self) -> "Work":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

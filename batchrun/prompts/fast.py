@@ -56,7 +56,9 @@ class DigitEncoder:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
-        self._pieces = PlainEncoder(json.dumps(config | {"pre_tokenizer": config["pre_tokenizer"]["pretokenizers"][1]}))
+        self._pieces = PlainEncoder(
+            json.dumps(config | {"pre_tokenizer": config["pre_tokenizer"]["pretokenizers"][1]})
+        )
 
     @cached_property
     def _whole(self) -> PlainEncoder:
@@ -64,7 +66,9 @@ class DigitEncoder:
         digits, byte_level = self._config["pre_tokenizer"]["pretokenizers"]
         split = {"type": "Split", "pattern": {"Regex": GPT2_PATTERN}, "behavior": "Isolated", "invert": False}
         steps = [digits, split, byte_level | {"use_regex": False}]
-        return PlainEncoder(json.dumps(self._config | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}))
+        return PlainEncoder(
+            json.dumps(self._config | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}})
+        )
 
     def encode(self, texts: list[str]) -> TokenBatch:
         is_cut = np.fromiter((_has_only_ascii_digits(text) for text in texts), np.bool_, len(texts))

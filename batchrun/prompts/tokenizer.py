@@ -67,7 +67,9 @@ class Tokenizer:
         except ValueError:
             return False
         expected = self._encode_slowly(probes)
-        return bool(np.array_equal(expected.ids, found.ids) and np.array_equal(expected.offsets, found.offsets))
+        return bool(
+            np.array_equal(expected.ids, found.ids) and np.array_equal(expected.offsets, found.offsets)
+        )
 
     def encode_template(self, text: str) -> list[int]:
         """Encode a piece of the rendered chat template: control strings in it are control tokens."""

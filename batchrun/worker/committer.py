@@ -64,7 +64,7 @@ class Committer:
                 if rows:
                     self._commit(rows)
                     self.num_committed += len(rows)
-            except BaseException as error:  # carried to the thread that adds
+            except BaseException as error:  # noqa: BLE001 - carried to the thread that adds
                 with self._changed:
                     self._error = error
                     self._changed.notify_all()

@@ -163,7 +163,7 @@ class Worker:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # raised again by `drain`, on the main thread
+        except BaseException as error:  # noqa: BLE001 - raised again by `drain`, on the main thread
             if not self._stop.is_set() or not isinstance(error, EngineDeadError):
                 self._errors.append(error)
             self._collected.set()

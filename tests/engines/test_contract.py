@@ -78,17 +78,17 @@ def test_what_does_not_fit_comes_back_as_an_error_and_its_neighbours_survive(eng
     by_id = {completion.request_id: completion for completion in completions}
     assert len(lengths) == len(completions)
     for name in ("empty", "full", "long"):
-        assert FinishReason.ERROR == by_id[name].finish_reason
-        assert ErrorType.ENGINE_REJECTED == by_id[name].error_type
+        assert by_id[name].finish_reason == FinishReason.ERROR
+        assert by_id[name].error_type == ErrorType.ENGINE_REJECTED
         assert by_id[name].error
-    assert 1 == len(by_id["fits"].token_ids)
+    assert len(by_id["fits"].token_ids) == 1
     assert outputs(run(engine, [make_request("short", num_tokens=30)]))["short"] == by_id["short"].token_ids
 
 
 def test_no_room_for_an_output_is_an_error(engine: Engine) -> None:
     """A limit of no tokens is refused, and not an empty summary."""
     (completion,) = run(engine, [make_request("none", max_tokens=0)])
-    assert ErrorType.ENGINE_REJECTED == completion.error_type
+    assert completion.error_type == ErrorType.ENGINE_REJECTED
 
 
 def test_a_prompt_larger_than_the_kv_cache_is_an_error(
@@ -98,7 +98,7 @@ def test_a_prompt_larger_than_the_kv_cache_is_an_error(
     monkeypatch.setattr(engine, "limits", dataclasses.replace(engine.limits, kv_tokens=100))
     completions = run(engine, [make_request("large", num_tokens=101), make_request("fits", num_tokens=100)])
     errors = {completion.request_id: completion.error_type for completion in completions}
-    assert {"large": ErrorType.KV_CACHE_TOO_SMALL, "fits": None} == errors
+    assert errors == {"large": ErrorType.KV_CACHE_TOO_SMALL, "fits": None}
 
 
 def test_an_aborted_request_yields_nothing_and_others_survive(engine: Engine) -> None:
@@ -117,7 +117,7 @@ def test_a_step_with_nothing_to_do_returns_at_once(engine: Engine) -> None:
     engine.abort(["aborted"])
     assert not engine.has_unfinished()
     started = time.monotonic()
-    assert [] == engine.step()
+    assert engine.step() == []
     assert time.monotonic() - started < 0.1
 
 
@@ -131,7 +131,7 @@ def test_the_snapshot_counts(engine: Engine) -> None:
     assert len(requests) == added.running + added.waiting
     completions = run(engine, [])
     after = engine.snapshot()
-    assert (0, 0, 0.0) == (after.running, after.waiting, after.kv_cache_usage)
+    assert (after.running, after.waiting, after.kv_cache_usage) == (0, 0, 0.0)
     computed, cached = (
         after.computed_tokens - before.computed_tokens,
         after.cached_tokens - before.cached_tokens,
@@ -144,13 +144,13 @@ def test_the_snapshot_counts(engine: Engine) -> None:
 def test_the_engine_says_what_it_is_and_what_it_can(engine: Engine) -> None:
     """The limits are those of the config, and at least one full context fits the KV cache."""
     limits = engine.limits
-    assert (MAX_MODEL_LEN, 8, 1024) == (
+    assert (
         limits.max_model_len,
         limits.max_num_seqs,
         limits.max_num_batched_tokens,
-    )
+    ) == (MAX_MODEL_LEN, 8, 1024)
     assert limits.kv_tokens >= limits.max_model_len
-    assert 0 == limits.kv_tokens % limits.block_size
+    assert limits.kv_tokens % limits.block_size == 0
     assert not limits.pads
     assert "cpu" in engine.label
 
@@ -177,8 +177,8 @@ def test_closing_ends_a_step_that_runs(engine: Engine) -> None:
     driver.join(timeout=2.0)
     assert not driver.is_alive()
     assert time.monotonic() - closing < 12.0
-    assert [] == [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
     assert not engine.has_unfinished()
-    assert [] == engine.step()
+    assert engine.step() == []
     with pytest.raises(EngineDeadError):
         engine.add(make_request("late"))

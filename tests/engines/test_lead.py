@@ -41,8 +41,9 @@ def test_kv_tokens_is_a_limit() -> None:
     """A prompt larger than the simulated cache is refused as it would be by a real one."""
     engine = make_lead(kv_tokens=64)
     completions = run(engine, [make_request("large", num_tokens=65), make_request("fits", num_tokens=64)])
-    assert {"large": ErrorType.KV_CACHE_TOO_SMALL, "fits": None} == {
-        completion.request_id: completion.error_type for completion in completions
+    assert {completion.request_id: completion.error_type for completion in completions} == {
+        "large": ErrorType.KV_CACHE_TOO_SMALL,
+        "fits": None,
     }
 
 
@@ -61,9 +62,9 @@ def test_a_throttled_step_is_short() -> None:
     engine = make_lead(decode_tokens_per_s=0.01)
     engine.add(make_request("slow"))
     started = time.monotonic()
-    assert [] == engine.step()
+    assert engine.step() == []
     assert 0.04 < time.monotonic() - started < 0.3
-    assert (1, 0) == (engine.snapshot().running, engine.snapshot().waiting)
+    assert (engine.snapshot().running, engine.snapshot().waiting) == (1, 0)
 
 
 def test_a_step_takes_at_most_max_num_seqs() -> None:
@@ -71,7 +72,7 @@ def test_a_step_takes_at_most_max_num_seqs() -> None:
     engine = make_lead()
     for n in range(20):
         engine.add(make_request(f"r{n}"))
-    assert [8, 8, 4] == [len(engine.step()) for _ in range(3)]
+    assert [len(engine.step()) for _ in range(3)] == [8, 8, 4]
 
 
 @pytest.mark.parametrize(

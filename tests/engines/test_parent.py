@@ -63,9 +63,9 @@ def test_an_engine_speaks_to_standard_error_and_leaves_its_errors(
     monkeypatch.setenv(PARENT_PID, str(os.getpid()))
     monkeypatch.setenv(ERRORS_FILE, str(errors))
     start_child(children.speak, tmp_path).join(PATIENCE_SECONDS)
-    assert ["out of memory", "then this"] == errors.read_text().splitlines()
+    assert errors.read_text().splitlines() == ["out of memory", "then this"]
     captured = capfd.readouterr()
-    assert ("", True) == (captured.out, "not data" in captured.err)
+    assert (captured.out, "not data" in captured.err) == ("", True)
 
 
 def test_a_child_whose_parent_is_gone_ends_at_once(tmp_path: Path) -> None:

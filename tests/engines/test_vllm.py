@@ -45,7 +45,7 @@ def test_a_start_that_fails_says_why_and_does_not_spoil_the_next(tiny_llama: Pat
 @pytest.mark.engine
 def test_limits_leave_out_the_null_block(small_cache: VllmEngine) -> None:
     """Six blocks of 128 tokens hold five blocks of requests."""
-    assert (5 * 128, 128) == (small_cache.limits.kv_tokens, small_cache.limits.block_size)
+    assert (small_cache.limits.kv_tokens, small_cache.limits.block_size) == (5 * 128, 128)
 
 
 @pytest.mark.engine
@@ -53,7 +53,7 @@ def test_preempted_requests_are_counted_and_give_the_same_outputs(small_cache: V
     """Requests that outgrow the cache together are computed again, and lose nothing."""
     requests = [make_request(f"r{n}", num_tokens=120, max_tokens=300) for n in range(6)]
     alone = {r.request_id: outputs(run(small_cache, [r]))[r.request_id] for r in requests}
-    assert 0 == small_cache.snapshot().num_preemptions
+    assert small_cache.snapshot().num_preemptions == 0
     assert alone == outputs(run(small_cache, requests))
     assert small_cache.snapshot().num_preemptions > 0
 
@@ -66,8 +66,8 @@ def test_a_shared_beginning_is_computed_once(small_cache: VllmEngine) -> None:
         *run(small_cache, [make_request("r", 300, 1)]),
         *run(small_cache, [make_request("r", 300, 1)]),
     ]
-    assert [0, 256] == [completion.cached_tokens for completion in completions]
-    assert 256 == small_cache.snapshot().cached_tokens - before
+    assert [completion.cached_tokens for completion in completions] == [0, 256]
+    assert small_cache.snapshot().cached_tokens - before == 256
 
 
 @pytest.mark.engine
@@ -131,7 +131,7 @@ def test_seeded_sampling_does_not_depend_on_order(
     """On a CPU chunked prefill is off where there is a temperature; a seed of 64 bits is one; nothing is printed."""
     config = make_config("vllm", tiny_llama, samples=True, max_num_batched_tokens=64)
     engine = VllmEngine(config)
-    assert MAX_MODEL_LEN == engine.limits.max_num_batched_tokens
+    assert engine.limits.max_num_batched_tokens == MAX_MODEL_LEN
     requests = [
         make_request(f"r{n}", num_tokens=200, temperature=0.8, top_p=0.9, seed=2**64 - 1 - n)
         for n in range(8)
@@ -141,7 +141,7 @@ def test_seeded_sampling_does_not_depend_on_order(
     other_seed = make_request("r0", num_tokens=200, temperature=0.8, top_p=0.9, seed=5)
     assert forwards["r0"] != outputs(run(engine, [other_seed]))["r0"]
     engine.close()
-    assert ("", "") == capfd.readouterr()
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.engine
@@ -197,7 +197,7 @@ def test_a_killed_parent_takes_its_engine_along(tiny_llama: Path, tmp_path: Path
         parent.kill()
         assert wait_until(lambda: not any(map(is_alive, processes)))
         assert parent.stdout
-        assert b"" == parent.stdout.read()
+        assert parent.stdout.read() == b""
 
 
 @pytest.mark.engine
@@ -273,7 +273,7 @@ def test_a_missing_vllm_is_said_with_the_command_that_installs_it(monkeypatch: p
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(EngineUnavailableError) as caught:
         vllm.require_installed()
-    assert 69 == caught.value.exit_code
+    assert caught.value.exit_code == 69
     assert str(caught.value).startswith("vLLM is not installed\nInstall it: pip install 'batchrun[")
 
 

@@ -28,5 +28,7 @@ def test_two_gibibytes_of_text_in_one_row_group(bench: Bench) -> None:
     assert 3 == process.returncode, err
     assert f'"failed": {ROWS}' in out
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    print(f"peak memory of the run: {peak / 2**20:.2f} GiB for {ROWS * ROW_BYTES / 2**30:.1f} GiB of text ({before})")
+    print(
+        f"peak memory of the run: {peak / 2**20:.2f} GiB for {ROWS * ROW_BYTES / 2**30:.1f} GiB of text ({before})"
+    )
     assert peak < 1.5 * 2**20

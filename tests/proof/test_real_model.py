@@ -56,7 +56,8 @@ def wait_for_segment(bench: Bench, process: "object") -> None:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
+    found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+    return found
 
 
 @pytest.mark.parametrize("own_process", [False, True], ids=["in-process", "own-process"])
@@ -83,7 +84,9 @@ def test_killed_half_way_and_resumed(own_process: bool, bench: Bench, corpus: Pa
     assert 0 == straight.returncode, err
     one, other = (bench.output(name) for name in ("corpus.summaries.parquet", "straight.parquet"))
     assert [row["summary"] for row in other] == [row["summary"] for row in one]
-    print(f"killed after {kept} of 24 documents; resumed and straight summaries are equal; {len(gone)} processes gone")
+    print(
+        f"killed after {kept} of 24 documents; resumed and straight summaries are equal; {len(gone)} processes gone"
+    )
 
 
 @pytest.mark.parametrize("own_process", [False, True], ids=["in-process", "own-process"])

@@ -26,7 +26,10 @@ time.sleep(60)
 
 def start_holder(path: Path, mode: str = "plain") -> "subprocess.Popen[str]":
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path), mode], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", HOLDER, str(path), mode],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     assert "held\n" == process.stdout.readline()

@@ -32,8 +32,8 @@ def open_store(folder: Path, run_id: str = "run") -> Checkpoints:
 
 
 def contents(store: Checkpoints) -> list[dict[str, object]]:
-    table = store.table()
-    return sorted(table.to_pylist(), key=lambda row: (row["hash_hi"], row["hash_lo"]))
+    found: list[dict[str, object]] = store.table().to_pylist()
+    return sorted(found, key=lambda row: (row["hash_hi"], row["hash_lo"]))
 
 
 def winners(rows: list[Summary]) -> list[dict[str, object]]:
@@ -41,7 +41,9 @@ def winners(rows: list[Summary]) -> list[dict[str, object]]:
     best: dict[bytes, Summary] = {}
     for row in rows:
         best[row.key] = max(best.get(row.key, row), row, key=segments.precedence)
-    return segments.to_table(sorted(best.values(), key=lambda row: row.key)).to_pylist()
+    table = segments.to_table(sorted(best.values(), key=lambda row: row.key))
+    found: list[dict[str, object]] = table.to_pylist()
+    return found
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,7 +66,7 @@ def test_any_order_any_segments_any_compaction(rows: list[Summary], data: st.Dat
 def test_precedence_is_a_total_order(rows: list[Summary]) -> None:
     """Merging is commutative, associative and idempotent, since the greatest of an order wins."""
     one, two, three = (segments.precedence(row) for row in rows)
-    assert max(max(one, two), three) == max(one, max(two, three)) == max(three, two, one)
+    assert max([max([one, two]), three]) == max([one, max([two, three])]) == max([three, two, one])
     assert one == max(one, one)
 
 
@@ -78,7 +80,7 @@ def test_precedence_is_a_total_order(rows: list[Summary]) -> None:
     ],
 )
 def test_what_beats_what(loser: Summary, winner: Summary, tmp_path: Path) -> None:
-    """ok beats failed beats partial; more attempts beat fewer; the longer partial beats the shorter."""
+    """Ok beats failed beats partial; more attempts beat fewer; the longer partial beats the shorter."""
     store = open_store(tmp_path)
     store.commit([winner])
     store.commit([loser])
@@ -87,7 +89,7 @@ def test_what_beats_what(loser: Summary, winner: Summary, tmp_path: Path) -> Non
 
 
 def test_settled_keys_say_what_is_done(tmp_path: Path) -> None:
-    """ok and permanent failures are done; transient failures are not, and tell their attempts."""
+    """Ok and permanent failures are done; transient failures are not, and tell their attempts."""
     store = open_store(tmp_path)
     store.commit([ok(1), failed(2, 3), failed(3, 1, ErrorType.EMPTY_OUTPUT), partial(4, 2)])
     assert {1: (True, 0), 2: (False, 3), 3: (True, 1)} == settled(store, retry_all=False)

@@ -1,6 +1,7 @@
 """Damage to a segment is found, said, and costs its rows a second computation: never a wrong summary."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_every_single_bit_flip_is_found(tmp_path: Path) -> None:
     assert FLIPS == found
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a bit flipped": lambda data: bytes([data[0] ^ 1]) + data[1:],
     "truncated": lambda data: data[: len(data) // 2],
     "extended": lambda data: data + b"\0",
@@ -70,4 +71,6 @@ def test_rows_survive_the_way_through_a_file(tmp_path: Path) -> None:
     text = "요약 — naïve “quotes”, 𝄞\n\ttab"
     store.commit([ok(1, text, flags=("capped",), cached_tokens=4)])
     [row] = store.table().to_pylist()
-    assert [text, ["capped"], None, "stop"] == [row[name] for name in ("summary", "flags", "error", "finish_reason")]
+    assert [text, ["capped"], None, "stop"] == [
+        row[name] for name in ("summary", "flags", "error", "finish_reason")
+    ]

@@ -16,7 +16,9 @@ from batchrun.worker.summarizer import CallSettings, sampling_seed
 from batchrun.worker.tasks import Tasks
 from batchrun.worker.worker import Worker
 
-LIMITS = EngineLimits(max_model_len=100, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64)
+LIMITS = EngineLimits(
+    max_model_len=100, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
+)
 SETTINGS = CallSettings(
     frame=PromptFrame(prefix=[1, 2], suffix=[3]), max_tokens=5, temperature=0.0, top_p=1.0, seed=0
 )
@@ -34,9 +36,9 @@ class HeldEngine:
 
     limits = LIMITS
     label = "held"
-    process_ids: tuple[int, ...] = ()
 
     def __init__(self) -> None:
+        self.process_ids: list[int] = []
         self.requests: list[Request] = []
         self.most = 0
         self.closed = threading.Event()
@@ -102,7 +104,9 @@ def test_every_document_is_matched_to_its_own_completion() -> None:
     worker = make_worker(engine, 100, rows)
     worker.start()
     finish(worker)
-    assert {i.to_bytes(16, "big"): chr(97 + i % 26) for i in range(100)} == {row.key: row.summary for row in rows}
+    assert {i.to_bytes(16, "big"): chr(97 + i % 26) for i in range(100)} == {
+        row.key: row.summary for row in rows
+    }
     assert [100, 0, 400, 100] == [
         worker.tally.ok,
         worker.tally.failed,
@@ -180,7 +184,9 @@ def test_an_aborted_request_is_not_done_and_an_error_is_a_failed_row() -> None:
                 return replace(done, finish_reason=FinishReason.ABORT)
             if number % 3 == 1:
                 kind = ErrorType.ENGINE_REJECTED
-                return replace(done, token_ids=[], finish_reason=FinishReason.ERROR, error_type=kind, error="no")
+                return replace(
+                    done, token_ids=[], finish_reason=FinishReason.ERROR, error_type=kind, error="no"
+                )
             return done
 
     rows: list[Summary] = []
@@ -189,7 +195,9 @@ def test_an_aborted_request_is_not_done_and_an_error_is_a_failed_row() -> None:
     finish(worker)
     assert 20 == len(rows)
     failed = [row for row in rows if row.status is MemoStatus.FAILED]
-    assert [(ErrorType.ENGINE_REJECTED, "no", 1)] * 10 == [(row.error_type, row.error, row.attempts) for row in failed]
+    assert [(ErrorType.ENGINE_REJECTED, "no", 1)] * 10 == [
+        (row.error_type, row.error, row.attempts) for row in failed
+    ]
 
 
 def test_an_engine_that_does_not_start_ends_the_run() -> None:
@@ -282,7 +290,12 @@ def test_the_committer_commits_in_order_and_within_its_interval() -> None:
 def test_the_sampling_seed_depends_on_seed_key_and_slice_alone() -> None:
     """Known values, so that a resumed job never samples another stream; all fit 63 bits."""
     key = bytes(range(16))
-    seeds = [sampling_seed(0, key, 0), sampling_seed(1, key, 0), sampling_seed(0, key[::-1], 0), sampling_seed(0, key, 1)]
+    seeds = [
+        sampling_seed(0, key, 0),
+        sampling_seed(1, key, 0),
+        sampling_seed(0, key[::-1], 0),
+        sampling_seed(0, key, 1),
+    ]
     assert 4 == len(set(seeds))
     assert all(0 <= seed < 1 << 63 for seed in seeds)
     assert SEED_OF_FIRST == seeds[0]
