@@ -9,7 +9,6 @@ class ExitCode(IntEnum):
     COMPLETE = 0
     USAGE = 2
     TOO_MANY_FAILED = 3
-    WINDOW_OVER = 4
     LOCKED = 11
     CORPUS_UNUSABLE = 65
     CORPUS_NOT_FOUND = 66
