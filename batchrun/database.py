@@ -5,12 +5,13 @@ import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+
+from batchrun.scratch import scratch_folder
 
 DatabaseError = duckdb.Error
 
@@ -22,8 +23,7 @@ class Database:
     """An in-memory DuckDB for the length of one task; close it, or use it in a `with` block."""
 
     def __init__(self, scratch: Path, *, memory_limit: str = MEMORY_LIMIT) -> None:
-        scratch.mkdir(parents=True, exist_ok=True)
-        self.folder = TemporaryDirectory(prefix=f"duckdb-{os.getpid()}-", dir=scratch)
+        self.folder = scratch_folder(scratch, "duckdb")
         self.connection = duckdb.connect(
             config={
                 "memory_limit": memory_limit,

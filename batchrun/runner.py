@@ -301,7 +301,8 @@ class Run:
 def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporter) -> RunRecord:
     """Start or continue the job on a corpus. Raises BatchrunError; a signal is an end like another."""
     check_target(options.output, [file.path for file in corpus.files])
-    run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
+    with storage_errors(job.workspace.home):
+        run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
 
     def fresh_plan(run: Run) -> PlanRecord:
         return make_plan(job, run.paths, corpus, run.checkpoints, run.run_id, reporter, _pending_since(run))
@@ -311,6 +312,8 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
         known = read_record(run.paths)
         if known is None or known.signature != corpus.signature(job):
             return fresh_plan(run)
+        for note in known.notes:
+            reporter.note(note)
         reporter.note(f"the corpus is unchanged since it was planned at {known.planned_at}")
         return known
 
@@ -320,7 +323,8 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
 def resume(job: Job, last: RunRecord, options: RunOptions, reporter: Reporter) -> RunRecord:
     """Continue from the plan and the spool, without the corpus. Raises BatchrunError."""
     check_target(options.output, [])
-    run = Run(job, last.corpus_id, last.corpus, options, reporter)
+    with storage_errors(job.workspace.home):
+        run = Run(job, last.corpus_id, last.corpus, options, reporter)
 
     def find_plan(run: Run) -> PlanRecord:
         known = read_record(run.paths)

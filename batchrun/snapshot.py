@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.compute as pc
@@ -14,6 +13,7 @@ from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.publication import publish_plan
 from batchrun.records import RowCounts, RowStatus
 from batchrun.runner import storage_errors
+from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import check_target
 
@@ -33,10 +33,8 @@ def publish_now(job: Job, corpus_id: str, target: Path) -> RowCounts:
 def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
     """The failed rows by now, in input order: where each stands, and why it failed."""
     plan = finished_plan(job, corpus_id)
-    scratch = job.paths.scratch
-    scratch.mkdir(parents=True, exist_ok=True)
     columns = ["source", "row", "doc_id", "error_type", "error"]
-    with storage_errors(job.workspace.home), TemporaryDirectory(dir=scratch) as folder:
+    with storage_errors(job.workspace.home), scratch_folder(job.paths.scratch, "rows") as folder:
         target = Path(folder) / "rows.parquet"
         publish_plan(job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER)
         for batch in pq.ParquetFile(target).iter_batches(columns=[*columns, "status"]):

@@ -167,3 +167,18 @@ def test_nothing_is_left_running(bench: Bench) -> None:
     process.communicate(timeout=60)
     assert [] == members(process.pid)
     assert [] == list(bench.home.glob("buckets/*/seed-0/scratch/*"))
+
+
+def test_what_a_killed_run_left_is_removed(bench: Bench) -> None:
+    """Scratch folders and half-written files of a dead process go when the next run starts."""
+    corpus = bench.corpus(texts(200))
+    throttled(bench, corpus, 60.0)
+    process = bench.start("submit", corpus)
+    wait_for_segments(bench, process)
+    process.kill()
+    process.communicate()
+    left = list(bench.home.glob(f"buckets/*/seed-0/scratch/*+{process.pid}+*"))
+    assert left
+    bench.write_spec()
+    assert 0 == bench.submit(corpus).code
+    assert [] == list(bench.home.glob("buckets/*/seed-0/scratch/*"))

@@ -13,7 +13,7 @@ import click
 import batchrun
 from batchrun.cli.console import show_error
 from batchrun.cli.outcome import Finished
-from batchrun.errors import BatchrunError, ExitCode
+from batchrun.errors import BatchrunError, ExitCode, StorageError
 
 COMMANDS = {
     "submit": "start or continue the summaries of a corpus",
@@ -96,6 +96,11 @@ def code_of(arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - lives to the end
         return ExitCode.COMPLETE
+    except OSError as error:
+        show_error(
+            StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")
+        )
+        return ExitCode.IO_ERROR
     except Exception:  # noqa: BLE001 - the one boundary
         traceback.print_exc()
         click.echo("batchrun: this is a bug; please report it with the text above", err=True)

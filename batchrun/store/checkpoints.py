@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from batchrun import atomic_file
 from batchrun.database import Database, statements
 from batchrun.records import PERMANENT_ERRORS, Summary
+from batchrun.scratch import remove_dead
 from batchrun.store import segments
 from batchrun.store.lock import holder_of
 from batchrun.workspace import JobPaths
@@ -52,7 +53,8 @@ class Checkpoints:
         atomic_file.make_folder(paths.segments)
 
     def clean(self) -> None:
-        """Remove the half-written files of dead runs."""
+        """Remove the half-written files and the scratch folders of dead runs."""
+        remove_dead(self.paths.scratch)
         locks = self.paths.corpora.glob("*/lock")
         living = {holder.run_id for path in locks if (holder := holder_of(path))}
         atomic_file.remove_leftovers(self.paths.segments, living | {self.run_id})

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from batchrun import atomic_file
 from batchrun.database import Database, statements
 from batchrun.errors import OutputError
 from batchrun.records import RowCounts, RowStatus
+from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
 
 METADATA_KEY = b"batchrun"
@@ -92,18 +92,14 @@ def publish(publication: Publication, checkpoints: Checkpoints, target: Path, ow
     Every segment is hashed again before it is read; what is damaged is set aside and its rows are
     `pending`. Raises OSError where the disk fails; `target` is then as it was.
     """
-    scratch = checkpoints.paths.scratch
-    scratch.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(prefix="publish-", dir=scratch))
-    try:
+    counts: Counter[str] = Counter()
+    with scratch_folder(checkpoints.paths.scratch, "publish") as name:
+        parts = Path(name) / "parts"
         checkpoints.read(
-            lambda database, files: _partition(database, files, publication, folder), check_all=True
+            lambda database, files: _partition(database, files, publication, parts), check_all=True
         )
-        counts: Counter[str] = Counter()
         with atomic_file.replacing(target, owner) as temporary:
-            _write(publication, folder, temporary, counts)
-    finally:
-        rmtree(folder, ignore_errors=True)
+            _write(publication, parts, temporary, counts)
     return RowCounts(total=sum(counts.values()), **{status: counts[status] for status in RowStatus})
 
 
@@ -111,7 +107,8 @@ def _partition(database: Database, files: list[str], publication: Publication, f
     """Cut the memo rows that the plan needs into `folder/part=<n>/*.parquet`."""
     named = statements(__package__)
     connection = database.connection
-    rmtree(folder)
+    if folder.exists():  # listed again
+        rmtree(folder)
     folder.mkdir()
     connection.execute(named["create_planned"])
     for keys in _planned_keys(publication.plan):
