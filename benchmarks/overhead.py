@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
+from batchrun.prompts.tokenizer import Tokenizer
 from tests.materials.readmes import readmes
 from tests.materials.smollm2 import make_smollm2
 
@@ -81,6 +82,33 @@ def run(home: Path, *arguments: object) -> Measured:
     return Measured(seconds=time.monotonic() - started, peak_bytes=usage.ru_maxrss * 1024, said=said)
 
 
+def bare_loop(corpus: Path, target: Path, model: Path) -> float:
+    """Seconds of the least that planning must do, on one thread: read, tokenize, hash, write."""
+    tokenizer = Tokenizer(model)
+    schema = pa.schema([("key", pa.binary(16)), ("token_ids", pa.large_binary())])
+    started = time.monotonic()
+    with pq.ParquetWriter(
+        target, schema, compression="zstd", compression_level=1, use_dictionary=False
+    ) as writer:
+        for batch in pq.ParquetFile(corpus).iter_batches(8192, columns=["text"]):
+            texts = batch["text"].to_pylist()
+            tokens = tokenizer.encode_documents(texts)
+            keys = pa.array([xxhash.xxh3_128_digest(text.encode()) for text in texts], pa.binary(16))
+            buffers = [None, pa.py_buffer(tokens.offsets * 4), pa.py_buffer(tokens.ids)]
+            ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(texts), buffers)
+            writer.write_batch(pa.RecordBatch.from_arrays([keys, ids], schema=schema))
+    return time.monotonic() - started
+
+
+def python_speed() -> float:
+    """Millions of additions in a plain loop a CPU second: what this machine is worth at this moment."""
+    started = time.process_time()
+    total = 0
+    for number in range(5_000_000):
+        total += number
+    return 5 / (time.process_time() - started)
+
+
 def workspace(folder: Path, model: Path) -> Path:
     (folder / "jobs").mkdir(parents=True)
     (folder / "jobs" / "summarize.toml").write_text(SPEC.format(model=model))
@@ -113,7 +141,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     rows = parser.parse_args().rows
     model = make_smollm2()
-    print(f"batchrun on the lead engine, {rows:,} rows, {os.cpu_count()} cores")
+    print(
+        f"batchrun on the lead engine, {rows:,} rows, {os.cpu_count()} cores, a plain loop {python_speed():.0f} M/s"
+    )
     with TemporaryDirectory(prefix="overhead-") as name:
         folder = Path(name)
         measure(folder, model, rows)
@@ -133,8 +163,15 @@ def measure(folder: Path, model: Path, rows: int) -> None:
     )
 
     home = workspace(folder / "b", model)
+    bare = bare_loop(tenth, folder / "bare.parquet", model) * 10
     planned = run(home, "plan", whole, "--json")
-    say("planning alone", f"{rows / planned.seconds:,.0f} rows/s ({planned.seconds:,.1f} s)")
+    bare = (bare + bare_loop(tenth, folder / "bare.parquet", model) * 10) / 2
+    say("the bare loop of planning, one thread", f"{rows / bare:,.0f} rows/s")
+    share = bare / planned.seconds
+    say(
+        "planning alone",
+        f"{rows / planned.seconds:,.0f} rows/s ({planned.seconds:,.1f} s), {share:.2f} of the bare loop",
+    )
     ran = run(home, "submit", whole, "--json")
     tokens = ran.said["tokens"]["input"]
     record = json.loads(next(home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")).read_bytes())
@@ -149,8 +186,8 @@ def measure(folder: Path, model: Path, rows: int) -> None:
         "peak memory",
         f"{peak / 2**20:,.0f} MiB, {peak / small.peak_bytes:.2f} of that for a tenth of the rows",
     )
-    share = record["metrics"]["store_wait_seconds"] / ran.said["seconds"]["running"]
-    say("waiting for the store", f"{share:.2%} of the running time")
+    waiting = record["metrics"]["store_wait_seconds"] / ran.said["seconds"]["running"]
+    say("waiting for the store", f"{waiting:.2%} of the running time")
     again = run(home, "submit", whole, "--json")
     say("submitted again", f"{again.seconds:,.1f} s, {again.said['rows']['computed']} computed")
 
@@ -160,7 +197,7 @@ def measure(folder: Path, model: Path, rows: int) -> None:
     say("half done, planned: first summary on disk", f"{seconds_to_first_summary(home, whole):,.1f} s")
     say("batchrun --help", f"{startup(home, '--help') * 1000:,.0f} ms")
     say("batchrun status", f"{startup(home, 'status') * 1000:,.0f} ms")
-    say("this script's own peak", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+    print(f"  a plain loop at the end: {python_speed():.0f} M/s")
 
 
 def say(what: str, value: str) -> None:

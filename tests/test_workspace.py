@@ -92,6 +92,13 @@ def test_a_job_that_is_not_one_is_refused(tmp_path: Path, given: str, reason: st
     assert f"{reason.format(home=tmp_path)}\n{hint}" == str(caught.value)
 
 
+@pytest.mark.parametrize("given", ["1f2e3d4c", "ews", "NEWS", "news-1f2e3d4c-"])
+def test_an_id_is_not_found_by_its_middle(tmp_path: Path, given: str) -> None:
+    """Only its beginning is short for it."""
+    with pytest.raises(ConfigError, match="there is no job"):
+        make_jobs(tmp_path, "news-1f2e3d4c").find_job(given)
+
+
 def test_an_empty_workspace_has_no_jobs(tmp_path: Path) -> None:
     """Nothing needs to be there to ask."""
     space = Workspace(home=tmp_path)

@@ -1,6 +1,8 @@
 """Texts to token ids: the same ids as `tokenizers` gives, and never a control token out of a document."""
 
 import json
+import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ CONTROL = [
 ]
 PIECES = [
     *CONTROL,
-    *["12", "007", "\uff13", "Ⅷ", "½", "①", "٣"],
+    *["12", "007", "\uff13", "Ⅷ", "½", " ²", "①", "٣"],
     *["  ", "\n\n", "\r\n", "\t", "\u3000", "\xa0", "\u2028", "\x85", "\x00", "\x16", "\x1d\x04"],
     *["漢字", "한국어", "ไทย", "😀", "👨‍👩‍👧", "e\u0301", "\ufffd", "\ufeff", "\U00040000"],
     *["don't", "'s", "{", "}}", "\\", "fox", "a" * 50, "▁"],
@@ -72,6 +74,15 @@ _references: dict[Path, Any] = {}
 
 def _reference(folder: Path) -> Any:
     return _references.get(folder) or _references.setdefault(folder, reference(folder))
+
+
+def test_digits_of_every_script(tiny_llama: Path) -> None:
+    """What counts as a digit is cut off from its neighbours as `tokenizers` does, the space before it too."""
+    digits = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "N"]
+    documents = [f" {digit}{digit}a 1{digit} é{digit}" for digit in digits if digit < "\U00040000"]
+    assert len(documents) > 1_000
+    found = ids_of(tokenizer_of(tiny_llama).encode_documents(documents))
+    assert reference_ids(_reference(tiny_llama), documents) == found
 
 
 @pytest.mark.parametrize("kind", KINDS)
