@@ -40,6 +40,7 @@ LAYERS = (
         "atomic_file",
         "workspace",
         "database",
+        "scratch",
         "reporter",
         "signals",
     },

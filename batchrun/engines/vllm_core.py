@@ -75,10 +75,9 @@ class CoreProcess:
                 answer.set_exception(EngineDeadError("the engine's process has ended"))
 
     def last_words(self) -> str | None:
-        """Why the core ended, as far as is known: what it said, else how it was ended."""
-        wait([core.sentinel for core in self._cores], timeout=1.0)
-        exit_codes = [core.exitcode for core in self._cores if core.exitcode]
-        return self._scratch.first_error() or (_describe(exit_codes[0]) if exit_codes else None)
+        """Why the core ended, as far as is known within a second: what it said, else how it was ended."""
+        has_ended = wait([core.sentinel for core in self._cores], timeout=1.0)
+        return self._scratch.first_error() or (self._how_it_ended() if has_ended else None)
 
     def end(self) -> None:
         """Ask the core to end, and kill what is left of it after `END_SECONDS`."""
@@ -86,6 +85,15 @@ class CoreProcess:
         _kill(_wait_for_end(self._processes, seconds=1.0))
         _wait_for_end(self._processes, seconds=1.0)
         self._scratch.close()
+
+    def _how_it_ended(self) -> str | None:
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            for core in self._cores:
+                if core.exitcode is not None:  # it is None while another thread takes it from the kernel
+                    return _describe(core.exitcode)
+            time.sleep(POLL_SECONDS)
+        return None
 
     def _watch(self) -> None:
         wait([core.sentinel for core in self._cores])

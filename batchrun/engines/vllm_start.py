@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -90,7 +89,6 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
     except Exception as error:
         reason = scratch.first_error() or _said(error)
         scratch.close()
-        _clean_up()
         raise EngineUnavailableError(f"vLLM does not start: {reason[:MAX_REASON_LENGTH]}", HINT) from error
     if own_process:
         return llm, CoreProcess(llm, scratch)
@@ -216,8 +214,3 @@ def _said(error: Exception) -> str:
     details = getattr(error, "errors", None)  # of pydantic's ValidationError, whose text is long
     text = details()[0]["msg"] if callable(details) else str(error)
     return " ".join(text.split()) or type(error).__name__
-
-
-def _clean_up() -> None:
-    if distributed := sys.modules.get("vllm.distributed"):
-        distributed.cleanup_dist_env_and_memory()

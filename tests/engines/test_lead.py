@@ -1,5 +1,6 @@
 """What is the lead engine's alone: the document's first tokens, and its clock."""
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,22 @@ def test_a_throttled_step_is_short() -> None:
     assert engine.step() == []
     assert 0.04 < time.monotonic() - started < 0.3
     assert (engine.snapshot().running, engine.snapshot().waiting) == (1, 0)
+
+
+def test_closing_wakes_a_step_that_sleeps() -> None:
+    """The loop of another thread ends, although its request would take minutes."""
+    engine = make_lead(decode_tokens_per_s=0.01)
+    engine.add(make_request("slow"))
+
+    def drive() -> None:
+        while engine.has_unfinished():
+            engine.step()
+
+    driver = threading.Thread(target=drive, daemon=True)
+    driver.start()
+    engine.close()
+    driver.join(timeout=5.0)
+    assert not driver.is_alive()
 
 
 def test_a_step_takes_at_most_max_num_seqs() -> None:

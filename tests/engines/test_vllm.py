@@ -80,6 +80,15 @@ def test_a_token_that_the_model_does_not_have_is_refused(small_cache: VllmEngine
 
 
 @pytest.mark.engine
+def test_an_aborted_request_is_not_computed_on(small_cache: VllmEngine) -> None:
+    """It leaves vLLM too, and with it its slot and its part of the cache."""
+    small_cache.add(make_request("r", max_tokens=400))
+    small_cache.step()
+    small_cache.abort(["r"])
+    assert not small_cache._llm.has_unfinished_requests()
+
+
+@pytest.mark.engine
 def test_what_the_engine_itself_aborts_is_no_failure(
     small_cache: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
