@@ -73,6 +73,13 @@ def remove_leftovers(folder: Path, living_owners: Collection[str]) -> list[Path]
     return removed
 
 
+def remove_of(folder: Path, owners: Collection[str]) -> None:
+    """Remove the temporary files in `folder` that these owners left."""
+    for owner in owners:
+        for path in folder.glob(f"{TEMPORARY_PREFIX}{owner}-*"):
+            path.unlink(missing_ok=True)
+
+
 def sync_file(path: Path) -> None:
     _sync(path, os.O_RDONLY)
 

@@ -8,11 +8,11 @@ from batchrun.planning.work import Work, WorkCounts, WorkOutline
 from batchrun.preparation import CorpusInput, longest_document, make_plan
 from batchrun.records import ErrorType, RunRecord
 from batchrun.reporter import Reporter
-from batchrun.runner import storage_errors
+from batchrun.runner import pending_since, storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.job_file import last_of_name
 from batchrun.store.lock import RunLock
-from batchrun.telemetry.run_records import latest_runs, timestamp
+from batchrun.telemetry.run_records import latest_runs, read_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,9 @@ def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
             checkpoints = Checkpoints(job.paths, "plan")
             plan = read_record(paths)
             if plan is None or plan.signature != corpus.signature(job):
-                plan = make_plan(job, paths, corpus, checkpoints, "plan", reporter, timestamp())
+                plan = make_plan(
+                    job, paths, corpus, checkpoints, "plan", reporter, pending_since(read_runs(paths.runs))
+                )
             reporter.finished()
             with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys) as work:
                 return _forecast(job, plan, work)

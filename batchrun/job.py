@@ -90,6 +90,8 @@ class Job:
     def register(self, owner: str, note: Callable[[str], None], count_ok: Callable[[str], int]) -> None:
         """Write `job.json` where the job is new, and say what changed since the last job of its name.
 
+        Of a known job, what is not part of the fingerprint is kept as last submitted: `resume` reads it.
+
         `count_ok` gives the finished summaries of a job id. Raises ConfigError where another job has
         this id: two fingerprints with the same first 8 digits.
         """
@@ -101,6 +103,8 @@ class Job:
         if known is None:
             self._say_changes(note, count_ok)
             job_file.write(self.paths.job_record, self._record(), owner)
+        elif known.spec != self.spec:
+            job_file.write(self.paths.job_record, msgspec.structs.replace(known, spec=self.spec), owner)
 
     def _say_changes(self, note: Callable[[str], None], count_ok: Callable[[str], int]) -> None:
         before = job_file.last_of_name(self.workspace, self.name)
@@ -178,7 +182,7 @@ def reopen_job(workspace: Workspace, job_id: str, *, seed: int) -> Job:
         raise ConfigError(f"there is no job {job_id}", "List the jobs: batchrun status")
     name = record.model_folder if Path(record.model_folder).is_dir() else record.spec.model
     model = find_model(name, record.spec.revision, workspace.home, workspace.models_record)
-    if not record.fields["model"].startswith("xxh3:"):
+    if str(model.folder.absolute()) == record.model_folder and not record.fields["model"].startswith("xxh3:"):
         model = replace(model, content=record.fields["model"])
     job = Job(workspace, record.spec, model, seed)
     if job.fingerprint != record.fingerprint:

@@ -52,7 +52,6 @@ class ErrorType(StrEnum):
 
     EMPTY_TEXT = "empty_text"
     INVALID_JSON = "invalid_json"
-    MISSING_TEXT = "missing_text"
     NOT_TEXT = "not_text"
     PROMPT_TOO_LONG = "prompt_too_long"
     EMPTY_OUTPUT = "empty_output"
@@ -66,7 +65,6 @@ PERMANENT_ERRORS = {
     # False: another try or another machine may succeed, so the next `submit` tries again.
     ErrorType.EMPTY_TEXT: True,
     ErrorType.INVALID_JSON: True,
-    ErrorType.MISSING_TEXT: True,
     ErrorType.NOT_TEXT: True,
     ErrorType.PROMPT_TOO_LONG: True,
     ErrorType.EMPTY_OUTPUT: True,

@@ -3,6 +3,7 @@
 import os
 import resource
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchrun import engines
+from batchrun import atomic_file, engines
 from batchrun.database import DatabaseError
 from batchrun.engines.base import EngineDeadError
 from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, StorageError
@@ -27,7 +28,7 @@ from batchrun.preparation import CorpusInput, make_plan
 from batchrun.publication import publish_plan
 from batchrun.records import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
 from batchrun.reporter import Reporter
-from batchrun.signals import StopRequestedError, StopSignals
+from batchrun.signals import StopSignals
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
 from batchrun.store.publish import check_target
@@ -88,30 +89,34 @@ class Run:
         self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
     ) -> RunRecord:
         """Run to an end and return the record of it. Raises BatchrunError, with the record written."""
-        try:
-            with self.signals, storage_errors(self.job.workspace.home):
-                return self._phases(find_plan, replan)
-        except StopRequestedError:
-            assert self.signals.received is not None
-            return self._end(RunState.INTERRUPTED, self.signals.received.name, self.signals.exit_code)
-        except BatchrunError as error:
-            state = RunState.INTERRUPTED if isinstance(error, InterruptedRunError) else RunState.FAILED
-            self._end_badly(state, error.reason, error.exit_code)
-            error.record = self.log.record
-            raise
-        except BaseException as error:
-            self._end_badly(RunState.FAILED, repr(error), ExitCode.BUG)
-            raise
-        finally:
-            if self.worker is not None:
-                self.worker.close(CLOSE_SECONDS)
-            self.lock.release()
-            self.reporter.finished()
+        with self.signals:
+            try:
+                with storage_errors(self.job.workspace.home):
+                    return self._phases(find_plan, replan)
+            except BaseException as error:
+                self.signals.defer()
+                if self.signals.received is not None:  # whatever the signal made of what it interrupted
+                    return self._stopped(self.signals.received)
+                self._end_badly(error)
+                raise
+            finally:
+                self.signals.defer()
+                if self.worker is not None:
+                    self.worker.close(CLOSE_SECONDS)
+                self.lock.release()
+                self.reporter.finished()
+
+    def _stopped(self, received: signal.Signals) -> RunRecord:
+        """The record of a run that a signal ended: what has no verdict is pending."""
+        rows = self.log.record.rows
+        pending = rows.total - rows.ok - rows.failed - rows.skipped
+        self.log.update(rows=replace(rows, pending=max(0, pending)))
+        return self._end(RunState.INTERRUPTED, received.name, self.signals.exit_code)
 
     def _phases(
         self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
     ) -> RunRecord:
-        self.checkpoints.clean()
+        self._clean()
         self.checkpoints.intact_segments()
         self._tell_damages()
         plan = self._timed("planning", lambda: find_plan(self))
@@ -132,6 +137,13 @@ class Run:
             if work.counts.to_run:
                 self._run(work)
         return self._finish(plan)
+
+    def _clean(self) -> None:
+        """Remove what dead runs left half-written: while the lock is held, every other run here is dead."""
+        self.checkpoints.clean()
+        dead = [record.run_id for record in self.previous]
+        for folder in (self.paths.runs, self.options.output.parent):
+            atomic_file.remove_of(folder, dead)
 
     def _open_work(self, plan: PlanRecord) -> Work:
         """What is left to run. Raises DamageError where the spool lacks some of it."""
@@ -156,6 +168,7 @@ class Run:
             f"{work.counts.to_run:,} documents ({work.counts.to_run_tokens:,} tokens) to run on "
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
         )
+        self.signals.defer()
         self.worker = worker = Worker(
             documents=work.documents(),
             settings=self.job.call_settings,
@@ -163,23 +176,33 @@ class Run:
             start_engine=lambda: engines.start(config),
             commit=self.checkpoints.commit,
         )
-        self.signals.defer()
         started = time.monotonic()
         worker.start()
-        written = started
-        while worker.is_running:
-            worker.wait(TICK_SECONDS)
-            if self.signals.received is not None:
-                worker.stop()
-            self._note_progress(worker, work.counts, started)
-            self.reporter.running(self.log.record)
-            if time.monotonic() - written >= RECORD_SECONDS:
-                written = time.monotonic()
-                self.log.write()
-        self._drain(worker, work.counts, started)
+        try:
+            self._watch(worker, work.counts, started)
+        finally:
+            self._drain(worker, work.counts, started)
         self.signals.undefer()
 
+    def _watch(self, worker: Worker, counts: WorkCounts, started: float) -> None:
+        """Tell the progress, and pass a signal on, until there is no more to come."""
+        written = started
+        try:
+            while worker.is_running:
+                worker.wait(TICK_SECONDS)
+                if self.signals.received is not None:
+                    worker.stop()
+                self._note_progress(worker, counts, started)
+                self.reporter.running(self.log.record)
+                if time.monotonic() - written >= RECORD_SECONDS:
+                    written = time.monotonic()
+                    self.log.write()
+        except BaseException:
+            worker.stop()
+            raise
+
     def _drain(self, worker: Worker, counts: WorkCounts, started: float) -> None:
+        """Make durable what came out of the engine, whatever ended the watch."""
         try:
             worker.drain()
         except EngineDeadError as error:
@@ -188,7 +211,6 @@ class Run:
             ) from error
         finally:
             self._note_progress(worker, counts, started)
-        self.reporter.running(self.log.record)
 
     def _note_progress(self, worker: Worker, counts: WorkCounts, started: float) -> None:
         """The record as the worker stands."""
@@ -200,12 +222,19 @@ class Run:
         written = max(tally.output_tokens, snapshot.output_tokens)
         left = counts.to_run_tokens - tally.input_tokens
         done = tally.input_tokens or read
-        rows = replace(self.log.record.rows, computed=tally.computed, ok=tally.ok, failed=tally.failed)
+        before = _rows_before(counts)
+        rows = replace(
+            before, computed=tally.computed, ok=before.ok + tally.ok, failed=before.failed + tally.failed
+        )
+        recomputed = snapshot.computed_tokens + snapshot.cached_tokens - worker.num_admitted_tokens
         self.log.update(
             engine=worker.engine_label,
             rows=rows,
             tokens=TokenCounts(
-                input=tally.input_tokens, output=tally.output_tokens, cached=tally.cached_tokens
+                input=tally.input_tokens,
+                output=tally.output_tokens,
+                cached=tally.cached_tokens,
+                recomputed=max(0, recomputed),
             ),
             seconds=replace(
                 self.log.record.seconds,
@@ -277,12 +306,19 @@ class Run:
         )
         return self.log.record
 
-    def _end_badly(self, state: RunState, reason: str, exit_code: ExitCode) -> None:
+    def _end_badly(self, error: BaseException) -> None:
         """Write the end where the disk lets us; the error that is on its way says the rest."""
+        state = RunState.INTERRUPTED if isinstance(error, InterruptedRunError) else RunState.FAILED
+        reason = error.reason if isinstance(error, BatchrunError) else repr(error)
+        code = error.exit_code if isinstance(error, BatchrunError) else ExitCode.BUG
         try:
-            self._end(state, reason, exit_code)
-        except OSError as error:
-            self.reporter.note(f"the run record {self.log.path} can not be written: {error}")
+            self._end(state, reason, code)
+        except OSError as failure:
+            self.reporter.note(f"the run record {self.log.path} can not be written: {failure}")
+        if isinstance(error, DamageError):
+            atomic_file.remove(self.paths.plan_record)  # so that the next submit plans anew
+        if isinstance(error, BatchrunError):
+            error.record = self.log.record
 
     def _timed(self, phase: str, task: Callable[[], T]) -> T:
         started = time.monotonic()
@@ -305,7 +341,9 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
         run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
 
     def fresh_plan(run: Run) -> PlanRecord:
-        return make_plan(job, run.paths, corpus, run.checkpoints, run.run_id, reporter, _pending_since(run))
+        return make_plan(
+            job, run.paths, corpus, run.checkpoints, run.run_id, reporter, pending_since(run.previous)
+        )
 
     def find_plan(run: Run) -> PlanRecord:
         job.register(run.run_id, reporter.note, lambda job_id: count_ok(job, job_id))
@@ -322,7 +360,9 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
 
 def resume(job: Job, last: RunRecord, options: RunOptions, reporter: Reporter) -> RunRecord:
     """Continue from the plan and the spool, without the corpus. Raises BatchrunError."""
-    check_target(options.output, [])
+    known = read_record(job.paths.corpus(last.corpus_id))
+    inputs = [Path(entry[0]) for entry in known.signature["files"]] if known else []
+    check_target(options.output, inputs)
     with storage_errors(job.workspace.home):
         run = Run(job, last.corpus_id, last.corpus, options, reporter)
 
@@ -344,17 +384,23 @@ def count_ok(job: Job, job_id: str) -> int:
     return sum(store.count_by_rank().get(2, 0) for store in stores)
 
 
-def _pending_since(run: Run) -> str:
+def pending_since(runs: list[RunRecord]) -> str:
     """When the oldest waiting row was first planned: carried on while the runs before did not complete."""
-    last = run.previous[-1] if run.previous else None
+    last = runs[-1] if runs else None
     if last is not None and last.state is not RunState.COMPLETE and last.first_planned_at:
         return last.first_planned_at
     return timestamp()
 
 
 def _rows_before(counts: WorkCounts) -> RowCounts:
+    """Before publication, which counts every row: what is reused counts as ok."""
     return RowCounts(
-        total=counts.total, skipped=counts.skipped, reused=counts.reused, duplicate=counts.duplicate
+        total=counts.total,
+        ok=counts.reused,
+        failed=counts.unusable,
+        skipped=counts.skipped,
+        reused=counts.reused,
+        duplicate=counts.duplicate,
     )
 
 

@@ -99,6 +99,7 @@ NEUTRAL_OPTIONS = frozenset(
         "gpu_memory_utilization",
         "kv_cache_memory_bytes",
         "max_num_active_seqs",
+        "own_process",
         "prefill_tokens_per_s",
         "decode_tokens_per_s",
         "kv_tokens",

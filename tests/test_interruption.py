@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from batchrun.database import Database
 from tests.commands import Bench, texts
 from tests.kills import kill_and_resume
 
@@ -57,7 +58,7 @@ def test_a_signal_stops_in_good_order(number: signal.Signals, code: int, bench: 
     and the JSON line say so; resume goes on from there.
     """
     corpus = bench.corpus(texts(300))
-    throttled(bench, corpus, 60.0)
+    throttled(bench, corpus, 12.0)
     process = bench.start("submit", corpus, "--json")
     wait_for_segments(bench, process, 2)
     started = time.monotonic()
@@ -71,6 +72,7 @@ def test_a_signal_stops_in_good_order(number: signal.Signals, code: int, bench: 
     assert not (bench.home / "corpus.summaries.parquet").exists()
     computed = said["rows"]["computed"]
     assert 0 < computed < 300
+    assert [300, computed, 300 - computed] == [said["rows"][name] for name in ("total", "ok", "pending")]
     status = bench.run("status", said["job_id"], "--json").json[0]
     assert ["interrupted", computed] == [status["state"], status["rows"]["computed"]]
     bench.write_spec()
@@ -96,6 +98,36 @@ def test_a_signal_while_planning_stops_at_once(bench: Bench) -> None:
     assert not list(bench.home.glob("checkpoints/*/seed-0/corpora/*/plan.json"))
     assert not list(bench.home.glob("checkpoints/*/seed-0/corpora/*/.tmp-*"))
     assert 0 == bench.submit(corpus).code
+
+
+def test_a_signal_inside_a_query_is_a_stop_like_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB answers a signal with an error of its own; the run ends as stopped all the same."""
+    from batchrun.store import checkpoints
+
+    def slow(database: Database, _: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        database.connection.execute(
+            "SELECT sum(sqrt(a.range + b.range)) FROM range(90000) a, range(90000) b"
+        ).fetchall()
+
+    monkeypatch.setattr(checkpoints, "find_winners", slow)
+    result = bench.submit(bench.corpus(texts(3)))
+    assert [75, "SIGTERM"] == [result.code, result.json["stop_reason"]]
+
+
+def test_a_closed_stderr_does_not_end_a_run(bench: Bench) -> None:
+    """Who reads the log may die; the job goes on, and its end is its own."""
+    corpus = bench.corpus(texts(60))
+    throttled(bench, corpus, 3.0)
+    process = bench.start("submit", corpus, "--json")
+    assert process.stderr is not None
+    process.stderr.close()
+    process.stderr = None
+    out, _ = process.communicate(timeout=60)
+    assert 0 == process.returncode
+    assert 60 == json.loads(out.splitlines()[-1])["rows"]["ok"]
 
 
 def test_a_second_submit_names_the_holder(bench: Bench) -> None:

@@ -315,3 +315,50 @@ def test_an_empty_output_is_no_summary(bench: Bench, monkeypatch: pytest.MonkeyP
     assert ["failed", "empty_output", None] == [
         bench.output()[0][name] for name in ("status", "error_type", "summary")
     ]
+
+
+@pytest.mark.parametrize("file", ["part-*.parquet", "plan.parquet", "carried.parquet"])
+@pytest.mark.parametrize("damage", ["flipped", "gone"])
+def test_a_damaged_plan_or_spool_is_made_anew(file: str, damage: str, bench: Bench) -> None:
+    """Whatever page a bit flips in: at the latest the second submit is complete, and no summary is wrong."""
+    path = bench.corpus(texts(60))
+    bench.run("plan", path)
+    [found] = bench.home.glob(f"*/summarize-*/**/{file}")
+    content = found.read_bytes()
+    middle = content.find(b"PAR1", 4) // 2 if damage == "flipped" else 0
+    if damage == "gone":
+        found.unlink()
+    else:
+        found.write_bytes(content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :])
+    codes = [bench.submit(path).code, bench.submit(path).code]
+    assert codes in ([0, 0], [75, 0])
+    rows = bench.output()
+    assert [True] * 60 == [row["summary"].startswith(f"Document {row['doc_id']} speaks") for row in rows]
+
+
+def test_flips_anywhere_in_a_segment_cost_a_second_computation(bench: Bench) -> None:
+    """Single bits flipped over a segment's whole length: each submit finds it and makes the rows again."""
+    path = bench.corpus(texts(12))
+    bench.submit(path)
+    before = bench.output()
+    for part in range(8):
+        segment = bench.segments()[0]
+        data = bytearray(segment.read_bytes())
+        data[len(data) * part // 8] ^= 1 << part
+        segment.write_bytes(data)
+        result = bench.submit(path)
+        assert [0, 12] == [result.code, result.json["rows"]["computed"]]
+        assert before == bench.output()
+
+
+def test_what_is_not_fingerprinted_is_kept_as_last_submitted(bench: Bench) -> None:
+    """`resume` goes on with the batch sizes of the last submit, not of the first."""
+    from batchrun.store import job_file
+
+    path = bench.corpus(texts(2))
+    job = bench.submit(path).json["job_id"]
+    bench.write_spec(options="prefill_tokens_per_s = 123456")
+    assert job == bench.submit(path).json["job_id"]
+    record = job_file.read(bench.home / "checkpoints" / job / "job.json")
+    assert record is not None
+    assert {"prefill_tokens_per_s": 123456} == record.spec.engine.options

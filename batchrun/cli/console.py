@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,11 @@ FINE_BELOW = 90
 
 def show_error(error: BatchrunError) -> None:
     """What happened, and what to do next."""
+    with suppress(OSError):  # nobody reads it
+        _show(error)
+
+
+def _show(error: BatchrunError) -> None:
     prefix = "stopped" if error.exit_code is ExitCode.INTERRUPTED else "error"
     click.echo(f"batchrun: {prefix}: {error.reason}", err=True)
     click.echo(f"  → {error.hint}", err=True)
@@ -33,14 +39,15 @@ def console(*, quiet: bool) -> Reporter:
 
 
 class LineReporter(Reporter):
-    """A line at most every LINE_SECONDS, without control characters."""
+    """A line at most every LINE_SECONDS, without control characters. Nobody need read them."""
 
     def __init__(self, clock: "Callable[[], float]" = time.monotonic) -> None:
         self._clock = clock
         self._said = clock()
 
     def note(self, text: str) -> None:
-        click.echo(f"batchrun: {text}", err=True)
+        with suppress(OSError):
+            click.echo(f"batchrun: {text}", err=True)
 
     def planning(self, num_rows: int) -> None:
         if self._is_due():

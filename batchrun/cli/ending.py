@@ -1,5 +1,7 @@
 """The last words of a run."""
 
+from contextlib import suppress
+
 import click
 
 from batchrun.cli.console import duration
@@ -12,8 +14,9 @@ def tell_end(record: RunRecord, *, as_json: bool, quiet: bool) -> int:
     """Say how a run ended; returns the exit code."""
     code = record.exit_code or 0
     if not (quiet and code == ExitCode.COMPLETE):
-        for line in end_lines(record):
-            click.echo(f"batchrun: {line}", err=True)
+        with suppress(OSError):  # nobody reads it
+            for line in end_lines(record):
+                click.echo(f"batchrun: {line}", err=True)
     if as_json:
         echo_json(summary(record))
     elif record.state is RunState.COMPLETE and not quiet:

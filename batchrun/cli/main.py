@@ -3,9 +3,12 @@
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -79,7 +82,30 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
+class _TerminatedError(BaseException):
+    """SIGTERM outside a run, which answers signals itself."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _TerminatedError
+
+
 def code_of(arguments: list[str]) -> int:
+    """Run a command; returns its exit code, whatever ended it."""
+    if threading.current_thread() is not threading.main_thread():
+        return _code_of(arguments)
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _code_of(arguments)
+    except _TerminatedError:
+        with suppress(OSError):
+            click.echo("batchrun: stopped (SIGTERM): nothing was begun, or all that was is kept", err=True)
+        return ExitCode.INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _code_of(arguments: list[str]) -> int:
     try:
         returned: Any = main.main(arguments, prog_name="batchrun", standalone_mode=False)
     except Finished as finished:
@@ -93,9 +119,6 @@ def code_of(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("batchrun: interrupted", err=True)
         return ExitCode.KEYBOARD
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - lives to the end
-        return ExitCode.COMPLETE
     except OSError as error:
         show_error(
             StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")

@@ -36,7 +36,13 @@ job_spec = chained(
         help="The job spec; default: jobs/summarize.toml of the workspace.",
     ),
     click.option("--name", metavar="N", help="Name of the job; default: the spec's, or its file's stem."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the summaries."),
+    click.option(
+        "--seed",
+        type=click.IntRange(-(1 << 63), (1 << 63) - 1),
+        default=0,
+        show_default=True,
+        help="Seed of the summaries.",
+    ),
 )
 corpus = chained(
     click.option(

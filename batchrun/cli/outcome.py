@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from batchrun.cli.console import show_error
-from batchrun.errors import BatchrunError
+from batchrun.errors import BatchrunError, StorageError
 from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
 
 SUMMARY_FIELDS = (
@@ -54,8 +54,10 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def finish_with_error(error: BatchrunError, *, as_json: bool) -> Finished:
+def finish_with_error(error: BatchrunError | OSError, *, as_json: bool) -> Finished:
     """Say an error, and with `--json` the object after it, as the last line."""
+    if isinstance(error, OSError):
+        error = StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")
     show_error(error)
     if as_json:
         echo_json(failure_summary(error))

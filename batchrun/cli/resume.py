@@ -56,6 +56,6 @@ def command(
             output=target, max_error_rate=max_error_rate, accept_engine=accept_engine, retry_all=failed
         )
         record = resume(job, last, run_options, console(quiet=quiet))
-    except BatchrunError as error:
+    except (BatchrunError, OSError) as error:
         raise finish_with_error(error, as_json=as_json) from None
     return tell_end(record, as_json=as_json, quiet=quiet)

@@ -64,6 +64,6 @@ def command(
         run_options = RunOptions(output=target, max_error_rate=max_error_rate, accept_engine=accept_engine)
         reporter = console(quiet=quiet)
         record = submit(job, find_corpus(job, inputs, wishes, limit), run_options, reporter)
-    except BatchrunError as error:
+    except (BatchrunError, OSError) as error:
         raise finish_with_error(error, as_json=as_json) from None
     return tell_end(record, as_json=as_json, quiet=quiet)

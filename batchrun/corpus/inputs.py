@@ -65,7 +65,13 @@ def _expand(given: str, is_output: Callable[[Path], bool]) -> Iterator[CorpusFil
         raise CorpusNotFoundError(
             f"no Parquet or JSONL file in {os.path.abspath(given)}", f"Known endings: {', '.join(SUFFIXES)}."
         )
-    yield from (_file(path) for path in found if not is_output(Path(path)))
+    inputs = [path for path in found if not is_output(Path(path))]
+    if not inputs:
+        raise CorpusNotFoundError(
+            f"{os.path.abspath(given)} holds nothing but batchrun outputs",
+            "Is the corpus delivered yet? Check the path.",
+        )
+    yield from (_file(path) for path in inputs)
 
 
 def _walk(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:

@@ -53,7 +53,7 @@ def read(
     first_row = 0
     with open_file(file) as parquet:
         try:
-            for batch in parquet.iter_batches(_batch_rows(parquet, columns.text), columns=names):
+            for batch in parquet.iter_batches(_batch_rows(parquet, names), columns=names):
                 yield _documents(file, source, first_row, batch, columns, carried_types)
                 first_row += batch.num_rows
         except (pa.ArrowException, OSError) as error:
@@ -122,13 +122,17 @@ def _add_texts(texts: TextColumn, column: pa.Array, where: str) -> None:
         texts.add(value, where)
 
 
-def _batch_rows(parquet: pq.ParquetFile, text: str) -> int:
-    """Rows that make about BATCH_BYTES of text, by the file's own sizes."""
+def _batch_rows(parquet: pq.ParquetFile, names: list[str]) -> int:
+    """Rows that make about BATCH_BYTES in the columns read, by the file's own sizes."""
     metadata = parquet.metadata
     rows = size = 0
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(i) for i in range(metadata.num_columns))
-        size += sum(column.total_uncompressed_size for column in columns if column.path_in_schema == text)
+        size += sum(
+            column.total_uncompressed_size
+            for column in columns
+            if column.path_in_schema.split(".")[0] in names
+        )
         rows += metadata.row_group(group).num_rows
     return max(16, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 

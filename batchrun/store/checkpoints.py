@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
-from batchrun.database import Database, statements
+from batchrun.database import Database, DatabaseError, statements
 from batchrun.records import PERMANENT_ERRORS, Summary
 from batchrun.scratch import remove_dead
 from batchrun.store import segments
@@ -63,7 +62,7 @@ class Checkpoints:
         """Make rows durable: when this returns they survive a kill and a power loss."""
         if rows:
             stem = f"{self.run_id}-{self._num_commits:06d}"
-            self._checked.add(segments.write(self.paths.segments, stem, self.run_id, rows).name)
+            segments.write(self.paths.segments, stem, self.run_id, rows)
             self._num_commits += 1
 
     def intact_segments(self, *, check_all: bool = False) -> list[Path]:
@@ -129,15 +128,31 @@ class Checkpoints:
                 try:
                     find_winners(database, files)
                     return task(database, [str(path) for path in files])
-                except (duckdb.Error, OSError):
+                except (DatabaseError, OSError):
                     if all(path.exists() for path in files):
                         raise
 
     def compact(self) -> None:
-        """Merge small segments into one, then remove them; other runs may read and write meanwhile."""
+        """Merge small segments into one, then remove them; other runs may read and write meanwhile.
+
+        Where another run's compaction takes them away first, that one has done it.
+        """
         small = [path for path in self.intact_segments() if _size(path) < COMPACT_BELOW_BYTES]
         if len(small) < COMPACT_FROM:
             return
+        try:
+            merged = self._merge(small)
+        except (DatabaseError, OSError):
+            if all(path.exists() for path in small):
+                raise
+            return
+        self._checked.add(merged.name)
+        for path in small:
+            path.unlink(missing_ok=True)
+        atomic_file.sync_folder(self.paths.segments)
+
+    def _merge(self, small: Sequence[Path]) -> Path:
+        """Write the winners among the rows of segments as one durable segment."""
         temporary = atomic_file.temporary_path(self.paths.segments, self.run_id)
         try:
             with Database(self.paths.scratch) as database:
@@ -151,13 +166,9 @@ class Checkpoints:
                         writer.write_batch(batch.cast(segments.SCHEMA))
             stem = f"{self.run_id}-c{self._num_commits:06d}"
             self._num_commits += 1
-            merged = segments.name_by_content(temporary, self.paths.segments, stem)
+            return segments.name_by_content(temporary, self.paths.segments, stem)
         finally:
             temporary.unlink(missing_ok=True)
-        self._checked.add(merged.name)
-        for path in small:
-            path.unlink(missing_ok=True)
-        atomic_file.sync_folder(self.paths.segments)
 
 
 def _size(path: Path) -> int:

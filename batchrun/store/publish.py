@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.database import Database, statements
-from batchrun.errors import OutputError
+from batchrun.errors import DamageError, OutputError
 from batchrun.records import RowCounts, RowStatus
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
@@ -128,10 +128,20 @@ def _sql_list(files: list[str]) -> str:
     return "[" + ", ".join("'" + path.replace("'", "''") + "'" for path in files) + "]"
 
 
+def _read(file: pq.ParquetFile, part: int, columns: list[str] | None = None) -> pa.Table:
+    try:
+        return file.read_row_group(part, columns=columns)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise DamageError(
+            f"the plan or its carried columns are damaged: {str(error).splitlines()[0]}",
+            "Submit the corpus again: the plan is made anew, and nothing that is finished is computed again.",
+        ) from error
+
+
 def _planned_keys(plan: pq.ParquetFile) -> Iterator[pa.Table]:
     start = 0
     for part in range(plan.num_row_groups):
-        keys = plan.read_row_group(part, columns=["hash_hi", "hash_lo"])
+        keys = _read(plan, part, ["hash_hi", "hash_lo"])
         ordinals = np.arange(start, start + keys.num_rows)
         start += keys.num_rows
         keys = keys.add_column(0, "ordinal", [ordinals]).add_column(
@@ -155,8 +165,8 @@ def _write(publication: Publication, folder: Path, temporary: Path, counts: Coun
 
 
 def _row_group(file: pq.ParquetFile, part: int) -> pa.RecordBatch:
-    """A row group as one batch; the planner bounds its size."""
-    batches = file.read_row_group(part).combine_chunks().to_batches()
+    """A row group as one batch; the planner bounds its size. Raises DamageError."""
+    batches = _read(file, part).combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
 
 

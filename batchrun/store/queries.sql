@@ -1,7 +1,7 @@
 -- narrow_rows: what decides about a row, and where it lies; $segments is the list of files
 CREATE OR REPLACE TEMP TABLE narrow AS
 SELECT hash_hi, hash_lo, rank, progress, content_hash, error_type, attempts, filename AS file, file_row_number AS place
-FROM read_parquet($segments, filename = true, file_row_number = true)
+FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false)
 
 -- winners: one row a key, by precedence; equal rows are one
 CREATE OR REPLACE TEMP TABLE winner AS
@@ -25,7 +25,7 @@ WHERE rank > 0
 
 -- winning_rows: the memo table itself
 SELECT rows.* EXCLUDE (filename, file_row_number)
-FROM read_parquet($segments, filename = true, file_row_number = true) rows
+FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
 SEMI JOIN winner ON rows.filename = winner.file AND rows.file_row_number = winner.place
 
 -- create_planned: the keys of the plan, by its row group and the number of the row in it
@@ -37,7 +37,7 @@ SELECT part, ordinal, file, place FROM planned JOIN winner USING (hash_hi, hash_
 
 -- partitioned_rows: the memo rows that the output needs, cut by row group of the plan
 SELECT located.part, located.ordinal, rows.* EXCLUDE (filename, file_row_number)
-FROM read_parquet($segments, filename = true, file_row_number = true) rows
+FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
 JOIN located ON rows.filename = located.file AND rows.file_row_number = located.place
 
 -- count_winners: keys by rank

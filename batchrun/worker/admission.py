@@ -22,10 +22,6 @@ class Admission:
         self._reserved: dict[str, int] = {}
         self.reserved_blocks = 0
 
-    @property
-    def num_requests(self) -> int:
-        return len(self._reserved)
-
     def admits(self, request: Request) -> bool:
         """Whether there is room. What is larger than the whole cache is let in alone: the engine refuses it."""
         if not self._reserved:

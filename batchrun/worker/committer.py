@@ -21,7 +21,6 @@ class Committer:
         self._closing = False
         self._error: BaseException | None = None
         self.wait_seconds = 0.0
-        self.num_committed = 0
         self._thread = Thread(target=self._run, name="committer", daemon=True)
         self._thread.start()
 
@@ -63,7 +62,6 @@ class Committer:
             try:
                 if rows:
                     self._commit(rows)
-                    self.num_committed += len(rows)
             except BaseException as error:  # noqa: BLE001 - carried to the thread that adds
                 with self._changed:
                     self._error = error

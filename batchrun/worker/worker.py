@@ -115,6 +115,7 @@ class Worker:
         """Admit nothing more. What runs in the engine is given up; what came out of it is kept."""
         self._stop.set()
         self._ahead.release()
+        self._behind.release()
         self._requests.put(None)
         self._completions.put(None)
 
@@ -207,7 +208,7 @@ class Worker:
             completions = engine.step()
             for completion in completions:
                 admission.release(completion.request_id)
-            if completions and not self._stop.is_set():
+            if completions:
                 self._hand_over(completions)
 
     def _next_requests(self, *, idle: bool) -> list[Request] | None:

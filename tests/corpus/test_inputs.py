@@ -116,9 +116,11 @@ def test_folders_and_globs_pass_over_outputs(tmp_path: Path) -> None:
     assert found(tmp_path, "a.summaries.parquet", is_output=is_output) == ["a.summaries.parquet"]
 
 
-def test_a_folder_of_outputs_alone_is_an_empty_corpus(tmp_path: Path) -> None:
-    """Something was found, and none of it is to be read."""
-    assert found(make(tmp_path, "a.summaries.parquet"), "", is_output=lambda _: True) == []
+def test_a_folder_of_outputs_alone_is_no_corpus(tmp_path: Path) -> None:
+    """Tonight's delivery is missing: that is said, and last night's summaries are not replaced by none."""
+    with pytest.raises(CorpusNotFoundError) as raised:
+        found(make(tmp_path, "a.summaries.parquet"), "", is_output=lambda _: True)
+    assert "holds nothing but batchrun outputs" in raised.value.reason
 
 
 def test_a_name_with_glob_characters_is_a_name(tmp_path: Path) -> None:

@@ -127,6 +127,52 @@ def test_compaction_keeps_one_file_and_every_row(tmp_path: Path) -> None:
     assert 1 == len(segments.listed(store.paths.segments))
 
 
+def test_compaction_does_not_launder_damage(tmp_path: Path) -> None:
+    """A bit that flips in a segment of one's own, before its compaction, is found: its row is gone, not wrong."""
+    store = open_store(tmp_path)
+    for number in range(20):
+        store.commit([ok(number)])
+    path = segments.listed(store.paths.segments)[7]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 8
+    path.write_bytes(data)
+    store.compact()
+    assert [path] == [found.segment for found in store.damages]
+    assert 19 == store.table().num_rows
+    assert {f"summary {number}" for number in range(20)} - {"summary 7"} == set(
+        store.table()["summary"].to_pylist()
+    )
+
+
+def test_two_compactions_at_once(tmp_path: Path) -> None:
+    """The one that finds its files taken away leaves it at that; no row is lost."""
+    one, two = open_store(tmp_path, "one"), open_store(tmp_path, "two")
+    for number in range(20):
+        one.commit([ok(number)])
+    real = checkpoints_module.find_winners
+    calls = []
+
+    def other_first(*arguments: object) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            two.compact()
+        real(*arguments)  # type: ignore[arg-type]
+
+    with patch.object(checkpoints_module, "find_winners", other_first):
+        one.compact()
+    assert 20 == open_store(tmp_path, "reader").table().num_rows
+
+
+def test_a_folder_name_with_an_equals_sign_is_a_name(tmp_path: Path) -> None:
+    """DuckDB would read it as a partition, and add a column."""
+    store = open_store(tmp_path / "date=2026-11-01")
+    for number in range(20):
+        store.commit([ok(number)])
+    store.compact()
+    assert 1 == len(segments.listed(store.paths.segments))
+    assert 20 == store.table().num_rows
+
+
 def test_a_reader_whose_file_is_compacted_away_lists_again(tmp_path: Path) -> None:
     """Another run's compaction between listing and reading costs a second listing, not the run."""
     reader, writer = open_store(tmp_path, "reader"), open_store(tmp_path, "writer")
