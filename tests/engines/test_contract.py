@@ -167,7 +167,7 @@ def test_closing_ends_a_step_that_runs(engine: Engine) -> None:
             started.set()
             engine.step()
 
-    driver = threading.Thread(target=drive)
+    driver = threading.Thread(target=drive, daemon=True)
     driver.start()
     started.wait()
     processes = [psutil.Process(process_id) for process_id in engine.process_ids]
