@@ -1,7 +1,6 @@
 """Wires a run: lock, plan, feed, commit, publish; and turns its end into a record and an exit code."""
 
 import os
-import resource
 import secrets
 import signal
 import socket
@@ -411,8 +410,13 @@ def _seconds_since(moment: str | None) -> float:
 
 
 def peak_memory_bytes() -> int:
-    """The greatest resident size of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The greatest resident size of this process so far (VmHWM of /proc; 0 where there is none).
+
+    Not `ru_maxrss`, which starts at the size of the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 @contextmanager

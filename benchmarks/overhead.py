@@ -72,14 +72,17 @@ def run(home: Path, *arguments: object) -> Measured:
     words = [sys.executable, "-m", "batchrun", *map(str, arguments)]
     started = time.monotonic()
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=home)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, high_water(process.pid))
+        time.sleep(0.02)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, words)
     assert process.stdout is not None
     out = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise subprocess.CalledProcessError(os.waitstatus_to_exitcode(status), words)
     last = out.strip().splitlines()[-1:]
     said = json.loads(last[0]) if last and last[0].startswith(("{", "[")) else {}
-    return Measured(seconds=time.monotonic() - started, peak_bytes=usage.ru_maxrss * 1024, said=said)
+    return Measured(seconds=time.monotonic() - started, peak_bytes=peak, said=said)
 
 
 def bare_loop(corpus: Path, target: Path, model: Path) -> float:
@@ -107,6 +110,15 @@ def python_speed() -> float:
     for number in range(5_000_000):
         total += number
     return 5 / (time.process_time() - started)
+
+
+def high_water(pid: int) -> int:
+    """VmHWM of a process in bytes; 0 when it has ended. `ru_maxrss` would hold this script's own size, too."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def workspace(folder: Path, model: Path) -> Path:
