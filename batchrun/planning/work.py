@@ -61,6 +61,8 @@ class Work:
             self._fill(settled)
             self.counts = self._count(record)
             self.num_missing = int(self._database.one(statements(__package__)["num_missing"])[0])
+            for table in ("settled", "planned", "first_rows", "spooled"):  # the run needs `selected` alone
+                self._database.connection.execute(f"DROP TABLE {table}")
         except BaseException:
             self.close()
             raise
