@@ -46,13 +46,13 @@ def kill_and_resume(bench: Bench, rows: int, kills: int, seconds: float) -> None
     assert set(reused) <= {0, *finished}
     attempted = sum(record["tokens"]["input"] for record in records)
     in_flight = kills * rate * (COMMIT_SECONDS + STEP_SECONDS)
-    print(
-        f"{kills} kills: {attempted:,} tokens over all attempts, {tokens:,} in one pass: {attempted / tokens:.4f}"
-    )
     assert attempted <= 1.02 * tokens + in_flight
     disturbed = pq.read_table(bench.home / "corpus.summaries.parquet")
     assert list(range(rows)) == disturbed["doc_id"].to_pylist()
     assert undisturbed(bench, corpus).equals(disturbed.drop_columns(["seed"]))
+    print(
+        f"{kills} kills: {attempted:,} tokens over all attempts, {tokens:,} in one pass: {attempted / tokens:.4f}"
+    )
 
 
 def num_finished(bench: Bench) -> int:
