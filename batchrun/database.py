@@ -15,7 +15,7 @@ from batchrun.scratch import scratch_folder
 
 DatabaseError = duckdb.Error
 
-MEMORY_LIMIT = "192MB"
+MEMORY_LIMIT = "128MB"
 """Holds the working set of a join of 1,000,000 keys; what is larger spills."""
 
 

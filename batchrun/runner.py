@@ -20,12 +20,14 @@ from batchrun.database import DatabaseError
 from batchrun.engines.base import EngineDeadError
 from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, StorageError
 from batchrun.job import Job
+from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
 from batchrun.planning.plan import PlanRecord, read_record
-from batchrun.planning.work import Work, WorkCounts
+from batchrun.planning.work import Work
 from batchrun.preparation import CorpusInput, make_plan
+from batchrun.progress import Progress, rows_before
 from batchrun.publication import publish_plan
-from batchrun.records import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
+from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
 from batchrun.store.checkpoints import Checkpoints
@@ -131,10 +133,11 @@ class Run:
             self.log.write(
                 to_run=work.counts.to_run,
                 first_planned_at=plan.pending_since,
-                rows=_rows_before(work.counts),
+                rows=rows_before(work.counts),
             )
             if work.counts.to_run:
                 self._run(work)
+                release_unused()
         return self._finish(plan)
 
     def _clean(self) -> None:
@@ -175,23 +178,23 @@ class Run:
             start_engine=lambda: engines.start(config),
             commit=self.checkpoints.commit,
         )
-        started = time.monotonic()
+        progress = Progress(worker, work.counts, self.started)
         worker.start()
         try:
-            self._watch(worker, work.counts, started)
+            self._watch(worker, progress)
         finally:
-            self._drain(worker, work.counts, started)
+            self._drain(worker, progress)
         self.signals.undefer()
 
-    def _watch(self, worker: Worker, counts: WorkCounts, started: float) -> None:
+    def _watch(self, worker: Worker, progress: Progress) -> None:
         """Tell the progress, and pass a signal on, until there is no more to come."""
-        written = started
+        written = time.monotonic()
         try:
             while worker.is_running:
                 worker.wait(TICK_SECONDS)
                 if self.signals.received is not None:
                     worker.stop()
-                self._note_progress(worker, counts, started)
+                self.log.record = progress.of(self.log.record)
                 self.reporter.running(self.log.record)
                 if time.monotonic() - written >= RECORD_SECONDS:
                     written = time.monotonic()
@@ -200,7 +203,7 @@ class Run:
             worker.stop()
             raise
 
-    def _drain(self, worker: Worker, counts: WorkCounts, started: float) -> None:
+    def _drain(self, worker: Worker, progress: Progress) -> None:
         """Make durable what came out of the engine, whatever ended the watch."""
         try:
             worker.drain()
@@ -209,52 +212,7 @@ class Run:
                 f"the engine died: {error}", "What is finished is kept. Submit again to go on."
             ) from error
         finally:
-            self._note_progress(worker, counts, started)
-
-    def _note_progress(self, worker: Worker, counts: WorkCounts, started: float) -> None:
-        """The record as the worker stands."""
-        now = time.monotonic()
-        loaded = worker.loaded_at
-        running = now - loaded if loaded else 0.0
-        tally, snapshot = worker.tally, worker.snapshot()
-        read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
-        written = max(tally.output_tokens, snapshot.output_tokens)
-        left = counts.to_run_tokens - tally.input_tokens
-        done = tally.input_tokens or read
-        before = _rows_before(counts)
-        rows = replace(
-            before, computed=tally.computed, ok=before.ok + tally.ok, failed=before.failed + tally.failed
-        )
-        recomputed = snapshot.computed_tokens + snapshot.cached_tokens - worker.num_admitted_tokens
-        self.log.update(
-            engine=worker.engine_label,
-            rows=rows,
-            tokens=TokenCounts(
-                input=tally.input_tokens,
-                output=tally.output_tokens,
-                cached=tally.cached_tokens,
-                recomputed=max(0, recomputed),
-            ),
-            seconds=replace(
-                self.log.record.seconds,
-                total=now - self.started,
-                loading=(loaded or now) - started,
-                running=running,
-            ),
-            metrics=BatchMetrics(
-                waiting_prefill_tokens=max(0, counts.to_run_tokens - worker.num_admitted_tokens),
-                running_decode_sequences=snapshot.running,
-                kv_cache_usage=snapshot.kv_cache_usage,
-                num_preemptions=snapshot.num_preemptions,
-                prefill_tokens_per_second=read / running if running else 0.0,
-                decode_tokens_per_second=written / running if running else 0.0,
-                oldest_wait_seconds=_seconds_since(self.log.record.first_planned_at) if left > 0 else 0.0,
-                seconds_to_completion=left * running / done if done else None,
-                store_wait_seconds=worker.store_wait_seconds,
-                collector_wait_seconds=worker.collector_wait_seconds,
-                peak_memory_bytes=peak_memory_bytes(),
-            ),
-        )
+            self.log.record = progress.of(self.log.record)
 
     # -- endings -------------------------------------------------------------------------------------
 
@@ -324,6 +282,7 @@ class Run:
         result = task()
         seconds: PhaseSeconds = self.log.record.seconds
         spent = getattr(seconds, phase) + time.monotonic() - started
+        release_unused()
         self.log.update(seconds=replace(seconds, **{phase: spent}))
         return result
 
@@ -389,34 +348,6 @@ def pending_since(runs: list[RunRecord]) -> str:
     if last is not None and last.state is not RunState.COMPLETE and last.first_planned_at:
         return last.first_planned_at
     return timestamp()
-
-
-def _rows_before(counts: WorkCounts) -> RowCounts:
-    """Before publication, which counts every row: what is reused counts as ok."""
-    return RowCounts(
-        total=counts.total,
-        ok=counts.reused,
-        failed=counts.unusable,
-        skipped=counts.skipped,
-        reused=counts.reused,
-        duplicate=counts.duplicate,
-    )
-
-
-def _seconds_since(moment: str | None) -> float:
-    if moment is None:
-        return 0.0
-    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
-
-
-def peak_memory_bytes() -> int:
-    """The greatest resident size of this process so far (VmHWM of /proc; 0 where there is none).
-
-    Not `ru_maxrss`, which starts at the size of the process that started this one.
-    """
-    status = Path("/proc/self/status")
-    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 @contextmanager

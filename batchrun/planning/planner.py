@@ -212,19 +212,18 @@ class Planner:
         carried = pa.Table.from_batches([batch.carried for batch in chunk.batches])
         carried_writer.write(carried)
         _add_ids(database, carried["doc_id"])
-        rows = pa.Table.from_batches([batch.spool for batch in chunk.batches]).combine_chunks().to_batches()
-        if rows:
-            self._spool(rows[0], np.concatenate([batch.tokens for batch in chunk.batches]), database, spool)
+        self._spool(chunk, database, spool)
 
-    def _spool(
-        self, rows: pa.RecordBatch, tokens: npt.NDArray[np.int64], database: Database, spool: SpoolWriter
-    ) -> None:
+    def _spool(self, chunk: _Chunk, database: Database, spool: SpoolWriter) -> None:
         """Append what is neither done nor in the spool already, each to its bucket."""
-        fresh = _fresh(database, rows)
-        bucket_of = assign(self._settings.edges, tokens[fresh])
-        for bucket in np.unique(bucket_of):
-            chosen = rows.take(pa.array(fresh[bucket_of == bucket]))
-            spool.append(int(bucket), chosen)
+        fresh = _fresh(database, pa.Table.from_batches([batch.spool for batch in chunk.batches]))
+        start = 0
+        for batch in chunk.batches:
+            is_fresh = fresh[start : start + batch.spool.num_rows]
+            bucket_of = np.where(is_fresh, assign(self._settings.edges, batch.tokens), -1)
+            for bucket in np.unique(bucket_of[is_fresh]):
+                spool.append(int(bucket), batch.spool.filter(pa.array(bucket_of == bucket)))
+            start += batch.spool.num_rows
 
 
 class _PlanColumns:
@@ -337,14 +336,15 @@ def _create_known(
     done_keys(load)
 
 
-def _fresh(database: Database, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The indices of the rows whose key was not known, in order; their keys are known from now on."""
+def _fresh(database: Database, rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """For each row whether its key was not known; these keys are known from now on."""
     index = pa.array(np.arange(rows.num_rows))
-    chunk = pa.table({"hash_hi": rows["hash_hi"], "hash_lo": rows["hash_lo"], "place": index})
+    chunk = rows.select(["hash_hi", "hash_lo"]).append_column("place", index)
     database.connection.register("chunk", chunk)
     found = database.connection.execute(statements(__package__)["fresh_rows"]).fetchnumpy()["place"]
-    fresh = np.sort(np.asarray(found, np.int64))
-    database.connection.register("chunk", chunk.take(pa.array(fresh)))
+    fresh = np.zeros(rows.num_rows, np.bool_)
+    fresh[np.asarray(found, np.int64)] = True
+    database.connection.register("chunk", chunk.filter(pa.array(fresh)))
     database.connection.execute("INSERT INTO known SELECT hash_hi, hash_lo FROM chunk")
     database.connection.unregister("chunk")
     return fresh

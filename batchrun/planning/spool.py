@@ -67,15 +67,23 @@ class SpoolWriter:
         self._folder = folder
         self._buckets = buckets
         self._open: dict[int, tuple[Path, pq.ParquetWriter]] = {}
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._waiting_bytes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._num_parts: dict[int, int] = {}
         remove(folder)
 
     def append(self, bucket: int, rows: pa.RecordBatch) -> None:
-        """Write rows of `SCHEMA` to a bucket, in row groups of about GROUP_BYTES."""
-        size = int(rows["token_ids"].nbytes)
+        """Add rows of `SCHEMA` to a bucket; they are written in row groups of about GROUP_BYTES."""
+        self._waiting.setdefault(bucket, []).append(rows)
+        self._waiting_bytes[bucket] = self._waiting_bytes.get(bucket, 0) + int(rows["token_ids"].nbytes)
+        if self._waiting_bytes[bucket] >= GROUP_BYTES:
+            self._write(bucket)
+
+    def _write(self, bucket: int) -> None:
+        rows, size = pa.Table.from_batches(self._waiting.pop(bucket)), self._waiting_bytes.pop(bucket)
         writer = self._writer(bucket)
-        writer.write_batch(rows, row_group_size=max(1, rows.num_rows * GROUP_BYTES // max(size, GROUP_BYTES)))
+        writer.write_table(rows, row_group_size=max(1, rows.num_rows * GROUP_BYTES // max(size, GROUP_BYTES)))
         self._sizes[bucket] += size
         if self._sizes[bucket] >= PART_BYTES:
             self._finish(bucket)
@@ -97,6 +105,8 @@ class SpoolWriter:
         atomic_file.sync_folder(path.parent)
 
     def close(self) -> None:
+        for bucket in list(self._waiting):
+            self._write(bucket)
         for bucket in list(self._open):
             self._finish(bucket)
 

@@ -12,10 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchrun.database import Database, statements
+from batchrun.memory import release_unused
 from batchrun.planning import spool
 from batchrun.planning.buckets import Padding, assign, make_buckets
 from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, damaged, open_checked
 from batchrun.records import Document
+from batchrun.scratch import scratch_folder
 from batchrun.workspace import CorpusPaths
 
 DOCUMENTS_AT_ONCE = 512
@@ -56,13 +58,12 @@ class Work:
     def __init__(self, paths: CorpusPaths, record: PlanRecord, scratch: Path, settled: SettledKeys) -> None:
         self._paths = paths
         self._database = Database(scratch)
+        self._selections = scratch_folder(scratch, "work")
         self._parts = spool.parts(paths.spool)
         try:
             self._fill(settled)
             self.counts = self._count(record)
             self.num_missing = int(self._database.one(statements(__package__)["num_missing"])[0])
-            for table in ("settled", "planned", "first_rows", "spooled"):  # the run needs `selected` alone
-                self._database.connection.execute(f"DROP TABLE {table}")
         except BaseException:
             self.close()
             raise
@@ -122,12 +123,10 @@ class Work:
         )
 
     def documents(self) -> Iterator[list[Document]]:
-        """What is to run, in the order of work, some documents at a time."""
-        sql = statements(__package__)["part_selection"]
-        for part in self._parts:
-            chosen = self._database.connection.execute(sql, {"part": part.number}).fetchnumpy()
-            places = np.asarray(chosen["place"], np.int64)
-            attempts = np.asarray(chosen["attempts"], np.int64)
+        """What is to run, in the order of work, some documents at a time. To be asked for once, at last."""
+        for part, path in zip(self._parts, self._select(), strict=True):
+            chosen = pq.read_table(path)
+            places, attempts = chosen["place"].to_numpy(), chosen["attempts"].to_numpy()
             start = 0
             for batch in part.batches() if len(places) else ():
                 low, high = np.searchsorted(places, [start, start + batch.num_rows])
@@ -135,8 +134,23 @@ class Work:
                 yield from _documents(batch, inside, attempts[low:high])
                 start += batch.num_rows
 
+    def _select(self) -> list[Path]:
+        """The choice from each part as a file; then the database goes, and its memory with it: a run lasts a
+        night and holds nothing that grows with the rows.
+        """
+        paths = [Path(self._selections.name) / f"{part.number}.parquet" for part in self._parts]
+        for part, path in zip(self._parts, paths, strict=True):
+            chosen = self._database.read(statements(__package__)["part_selection"], {"part": part.number})
+            with pq.ParquetWriter(path, chosen.schema) as writer:
+                for batch in chosen:
+                    writer.write_batch(batch)
+        self._database.close()
+        release_unused()
+        return paths
+
     def close(self) -> None:
         self._database.close()
+        self._selections.cleanup()
 
     def __enter__(self) -> Self:
         return self

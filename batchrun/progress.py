@@ -1,0 +1,97 @@
+"""How far a run is: its counts, seconds and batch metrics, from the worker as it stands."""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from batchrun.engines.base import EngineSnapshot
+from batchrun.memory import peak_memory_bytes
+from batchrun.planning.work import WorkCounts
+from batchrun.records import BatchMetrics, RowCounts, RunRecord, TokenCounts
+from batchrun.worker.worker import Worker
+
+
+class Progress:
+    """Reads a worker that runs `counts`; times are seconds of the monotonic clock."""
+
+    def __init__(self, worker: Worker, counts: WorkCounts, run_started: float) -> None:
+        self._worker = worker
+        self._counts = counts
+        self._run_started = run_started
+        self._started = time.monotonic()
+
+    def of(self, record: RunRecord) -> RunRecord:
+        """The record with the numbers of this moment."""
+        now = time.monotonic()
+        worker, snapshot = self._worker, self._worker.snapshot()
+        loaded = worker.loaded_at
+        running = now - loaded if loaded else 0.0
+        return replace(
+            record,
+            engine=worker.engine_label,
+            rows=self._rows(),
+            tokens=self._tokens(snapshot),
+            seconds=replace(
+                record.seconds,
+                total=now - self._run_started,
+                loading=(loaded or now) - self._started,
+                running=running,
+            ),
+            metrics=self._metrics(snapshot, running, record.first_planned_at),
+        )
+
+    def _rows(self) -> RowCounts:
+        before, tally = rows_before(self._counts), self._worker.tally
+        return replace(
+            before, computed=tally.computed, ok=before.ok + tally.ok, failed=before.failed + tally.failed
+        )
+
+    def _tokens(self, snapshot: EngineSnapshot) -> TokenCounts:
+        tally = self._worker.tally
+        recomputed = snapshot.computed_tokens + snapshot.cached_tokens - self._worker.num_admitted_tokens
+        return TokenCounts(
+            input=tally.input_tokens,
+            output=tally.output_tokens,
+            cached=tally.cached_tokens,
+            recomputed=max(0, recomputed),
+        )
+
+    def _metrics(
+        self, snapshot: EngineSnapshot, running: float, first_planned_at: str | None
+    ) -> BatchMetrics:
+        worker, tally, to_run = self._worker, self._worker.tally, self._counts.to_run_tokens
+        read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
+        written = max(tally.output_tokens, snapshot.output_tokens)
+        left = to_run - tally.input_tokens
+        done = tally.input_tokens or read
+        return BatchMetrics(
+            waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens),
+            running_decode_sequences=snapshot.running,
+            kv_cache_usage=snapshot.kv_cache_usage,
+            num_preemptions=snapshot.num_preemptions,
+            prefill_tokens_per_second=read / running if running else 0.0,
+            decode_tokens_per_second=written / running if running else 0.0,
+            oldest_wait_seconds=_seconds_since(first_planned_at) if left > 0 else 0.0,
+            seconds_to_completion=left * running / done if done else None,
+            store_wait_seconds=worker.store_wait_seconds,
+            collector_wait_seconds=worker.collector_wait_seconds,
+            peak_memory_bytes=peak_memory_bytes(),
+        )
+
+
+def rows_before(counts: WorkCounts) -> RowCounts:
+    """Before publication, which counts every row: what is reused counts as ok."""
+    return RowCounts(
+        total=counts.total,
+        ok=counts.reused,
+        failed=counts.unusable,
+        skipped=counts.skipped,
+        reused=counts.reused,
+        duplicate=counts.duplicate,
+    )
+
+
+def _seconds_since(moment: str | None) -> float:
+    if moment is None:
+        return 0.0
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
