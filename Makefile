@@ -20,7 +20,7 @@ lint: $(VENV)/ready
 	$(RUN) -m mypy
 
 proof: $(VENV)/ready $(MODEL)/config.json
-	$(RUN) -m pytest -m proof -v -s --timeout 1800
+	$(RUN) -m pytest -m proof -n 0 -v -s --timeout 1800
 
 bench: $(VENV)/ready $(MODEL)/config.json
 	$(RUN) -m benchmarks.overhead

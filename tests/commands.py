@@ -78,9 +78,12 @@ class Bench:
     def submit(self, *arguments: object) -> Result:
         return self.run("submit", *arguments, "--json")
 
-    def start(self, *arguments: object, **changes: Any) -> "subprocess.Popen[str]":
-        """As a process of its own, in a session of its own."""
-        words = [sys.executable, "-m", "batchrun", *map(str, arguments), "--home", str(self.home)]
+    def start(
+        self, *arguments: object, ledger: Path | None = None, **changes: Any
+    ) -> "subprocess.Popen[str]":
+        """As a process of its own, in a session of its own; with a `ledger` of what the engine computes."""
+        module = ["batchrun"] if ledger is None else ["tests.ledger", str(ledger)]
+        words = [sys.executable, "-m", *module, *map(str, arguments), "--home", str(self.home)]
         return subprocess.Popen(
             words,
             stdout=subprocess.PIPE,

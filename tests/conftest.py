@@ -1,14 +1,19 @@
 """What the tests share."""
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from batchrun.prompts.tokenizer import Tokenizer
 from tests.commands import Bench
 
 # Two spinning threads on a busy machine: 5.5 s for 16 requests of the tiny Llama; one thread: 0.7 s.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# As the engine sets it; a test that imports torch before an engine does would have its warnings printed.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +30,24 @@ def tiny_llama() -> Path:
 def bench(tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
     """A workspace with the lead engine under the tiny Llama's tokenizer."""
     return Bench(tmp_path, tiny_llama, capsys)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tokenizers_are_read_once() -> Iterator[None]:
+    """Most of a small run in this process would be reading one tokenizer file of 2 MB again, twice a second."""
+
+    @cache
+    def read(folder: Path, _: tuple[int, int]) -> Tokenizer:
+        return Tokenizer(folder)
+
+    def tokenizer(folder: Path) -> Tokenizer:
+        file = folder / "tokenizer.json"
+        return (
+            read(folder, (file.stat().st_mtime_ns, file.stat().st_size))
+            if file.exists()
+            else Tokenizer(folder)
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("batchrun.job.Tokenizer", tokenizer)
+        yield

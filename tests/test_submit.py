@@ -351,6 +351,27 @@ def test_flips_anywhere_in_a_segment_cost_a_second_computation(bench: Bench) -> 
         assert before == bench.output()
 
 
+def test_a_run_that_compacts_leaves_damage_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flipped segment among many small ones is set aside first; the others become one, and its row is made
+    again.
+    """
+    from batchrun.store import checkpoints
+
+    for number in range(3):
+        bench.submit(bench.corpus(texts(number + 1)))
+    before = bench.output()
+    [_, flipped, _] = bench.segments()
+    data = bytearray(flipped.read_bytes())
+    data[len(data) // 2] ^= 4
+    flipped.write_bytes(data)
+    monkeypatch.setattr(checkpoints, "COMPACT_FROM", 3)
+    result = bench.submit(bench.corpus(texts(5)))
+    assert [0, 3] == [result.code, result.json["rows"]["computed"]]
+    [compacted] = bench.segments()
+    assert "-c0" in compacted.name
+    assert before == [row for row in bench.output() if row["row"] < 3]
+
+
 def test_what_is_not_fingerprinted_is_kept_as_last_submitted(bench: Bench) -> None:
     """`resume` goes on with the batch sizes of the last submit, not of the first."""
     from batchrun.store import job_file

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -39,13 +40,25 @@ def started(bench: Bench, corpus: Path) -> "tuple[subprocess.Popen[str], list[ps
     return process, children
 
 
+def opened(pid: int) -> list[Path]:
+    """The files that a process holds open."""
+    found = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(descriptor.readlink())
+    return found
+
+
 def test_killed_then_terminated_then_resumed(bench: Bench, corpus: Path) -> None:
     """SIGKILL of the parent: no orphan, and the lock is free. SIGTERM: 75, and nothing is left. Then the
-    rest is computed, and every summary equals that of the same engine in one go.
+    rest is computed, and every summary equals that of the same engine in one go, inside this process.
     """
     process, children = started(bench, corpus)
+    [lock] = bench.home.glob("checkpoints/*/seed-0/corpora/*/lock")
+    assert lock in opened(process.pid)
+    assert not [child for child in children if lock in opened(child.pid)]
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    assert "" == process.communicate()[0]
     assert [] == psutil.wait_procs(children, timeout=15)[1]
     before = set(bench.segments())
     process = bench.start("submit", corpus, "--json")
@@ -59,7 +72,10 @@ def test_killed_then_terminated_then_resumed(bench: Bench, corpus: Path) -> None
     assert [] == psutil.wait_procs(children, timeout=15)[1]
     said = json.loads(out.splitlines()[-1])
     assert 0 < said["rows"]["reused"] < said["rows"]["reused"] + said["rows"]["computed"] < ROWS
-    assert 0 == bench.run("resume", said["job_id"]).code
+    spec = bench.home / "jobs" / "summarize.toml"
+    spec.write_text(spec.read_text().replace("own_process = true", "own_process = false"))
+    again = bench.submit(corpus)
+    assert [0, said["job_id"]] == [again.code, again.json["job_id"]]
     resumed = bench.output()
     assert {"ok"} == {row["status"] for row in resumed}
     assert 0 == bench.run("submit", corpus, "--seed", "1", "-o", bench.home / "straight.parquet").code

@@ -176,39 +176,6 @@ def test_a_killed_core_is_said_within_two_seconds(tiny_llama: Path) -> None:
     engine.close()
 
 
-PARENT = """
-import fcntl, sys
-from pathlib import Path
-from batchrun.engines.vllm import VllmEngine
-from tests.engines.requests import make_config
-from tests.engines.test_vllm import work_for_ever
-model, lock_file, mark = map(Path, sys.argv[1:])
-lock = lock_file.open("w")
-fcntl.lockf(lock, fcntl.LOCK_EX)
-engine = VllmEngine(make_config("vllm", model, options={"own_process": True}))
-mark.write_text(" ".join(map(str, engine.process_ids)))
-work_for_ever(engine)
-"""
-
-
-@pytest.mark.engine
-def test_a_killed_parent_takes_its_engine_along(tiny_llama: Path, tmp_path: Path) -> None:
-    """SIGKILL in the middle: the core and its worker end, its lock is free, and no byte went to stdout."""
-    lock, mark = tmp_path / "lock", tmp_path / "mark"
-    arguments = [sys.executable, "-c", PARENT, *map(str, (tiny_llama, lock, mark))]
-    with subprocess.Popen(arguments, cwd=REPOSITORY, stdout=subprocess.PIPE) as parent:
-        while parent.poll() is None and not (mark.exists() and mark.read_text()):
-            time.sleep(0.1)
-        time.sleep(0.5)
-        processes = [int(process_id) for process_id in mark.read_text().split()]
-        assert all(map(is_alive, processes))
-        assert lock not in [file.readlink() for p in processes for file in Path(f"/proc/{p}/fd").iterdir()]
-        parent.kill()
-        assert wait_until(lambda: not any(map(is_alive, processes)))
-        assert parent.stdout
-        assert parent.stdout.read() == b""
-
-
 @pytest.mark.engine
 def test_the_core_says_why_it_does_not_start(tiny_llama: Path) -> None:
     """The reason comes from the process that failed, not from the one that waited for it."""

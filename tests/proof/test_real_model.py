@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.materials.readmes import readmes
 from tests.materials.smollm2 import make_smollm2
 
 pytestmark = pytest.mark.proof
+
+HALF_WAY = 10  # of 24
 
 SPEC = """
 model = "{model}"
@@ -50,9 +53,15 @@ def write_spec(bench: Bench, *, own_process: bool) -> None:
     (bench.home / "jobs" / "summarize.toml").write_text(spec)
 
 
-def wait_for_segment(bench: Bench, process: "object") -> None:
-    while not bench.segments():
+def wait_for_rows(bench: Bench, process: "subprocess.Popen[str]", number: int) -> None:
+    """Until so many summaries are durable."""
+    while num_kept(bench) < number:
+        assert process.poll() is None, process.communicate()
         time.sleep(0.1)
+
+
+def num_kept(bench: Bench) -> int:
+    return sum(int(pq.read_metadata(path).num_rows) for path in bench.segments())
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -65,14 +74,14 @@ def test_killed_half_way_and_resumed(own_process: bool, bench: Bench, corpus: Pa
     """Every summary equals that of an undisturbed run, and no process outlives the killed parent."""
     write_spec(bench, own_process=own_process)
     process = bench.start("submit", corpus, "--quiet")
-    wait_for_segment(bench, process)
+    wait_for_rows(bench, process, HALF_WAY)
     children = descendants(process.pid)
     assert own_process == bool(children)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert [] == alive
-    kept = sum(pq.read_metadata(path).num_rows for path in bench.segments())
+    kept = num_kept(bench)
     assert 0 < kept < 24
     resumed = bench.start("submit", corpus, "--json")
     out, err = resumed.communicate(timeout=900)
@@ -94,7 +103,7 @@ def test_terminated_half_way(own_process: bool, bench: Bench, corpus: Path) -> N
     """SIGTERM: 75 within seconds also inside a long step, what is finished is kept, nothing is left."""
     write_spec(bench, own_process=own_process)
     process = bench.start("submit", corpus, "--json")
-    wait_for_segment(bench, process)
+    wait_for_rows(bench, process, 1)
     children = descendants(process.pid)
     started = time.monotonic()
     process.send_signal(signal.SIGTERM)
@@ -102,7 +111,7 @@ def test_terminated_half_way(own_process: bool, bench: Bench, corpus: Path) -> N
     took = time.monotonic() - started
     assert 75 == process.returncode, err
     said = json.loads(out.splitlines()[-1])
-    kept = sum(pq.read_metadata(path).num_rows for path in bench.segments())
+    kept = num_kept(bench)
     assert ["interrupted", kept] == [said["state"], said["rows"]["computed"]]
     assert [] == psutil.wait_procs(children, timeout=10)[1]
     assert "Traceback" not in err
