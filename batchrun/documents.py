@@ -23,7 +23,8 @@ class DocumentBatch:
     """Rows `first_row` and following of source number `source`.
 
     `texts` has None exactly where `verdicts` has an entry. `flags` are of single rows. `carried` holds
-    `doc_id` and the kept columns of the same rows, in Arrow.
+    `doc_id` and the kept columns of the same rows, in Arrow; `variables` the columns named in the prompt, as
+    strings.
     """
 
     source: int
@@ -32,6 +33,7 @@ class DocumentBatch:
     carried: pa.RecordBatch
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     flags: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    variables: pa.RecordBatch | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -45,6 +47,7 @@ class DocumentBatch:
             carried=self.carried.slice(0, num_rows),
             verdicts={row: verdict for row, verdict in self.verdicts.items() if row < num_rows},
             flags={row: flags for row, flags in self.flags.items() if row < num_rows},
+            variables=None if self.variables is None else self.variables.slice(0, num_rows),
         )
 
 

@@ -1,6 +1,6 @@
 """A job, ready to be planned or run: its spec, model, fingerprint, prompt and paths."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +13,13 @@ from batchrun import spec as specs
 from batchrun.engines.base import EngineConfig
 from batchrun.errors import ConfigError
 from batchrun.model import Model, find_model
-from batchrun.prompts.template import PromptFrame, prompt_frame
+from batchrun.prompts.frames import Prompts, job_prompts
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.spec import JobSpec
 from batchrun.store import job_file
 from batchrun.store.job_file import JobRecord, Resolved
 from batchrun.telemetry.run_records import timestamp
-from batchrun.worker.summarizer import CallSettings
+from batchrun.worker.calls import CallSettings
 from batchrun.workspace import JobPaths, Workspace
 
 
@@ -63,14 +63,17 @@ class Job:
         return Tokenizer(self.model.folder)
 
     @cached_property
-    def frame(self) -> PromptFrame:
-        return prompt_frame(self.model.folder, self.spec.prompt, self.tokenizer)
+    def prompts(self) -> Prompts:
+        return job_prompts(self.model.folder, self.spec.prompt, self.tokenizer)
 
-    @property
-    def call_settings(self) -> CallSettings:
+    def call_settings(self, variables: Sequence[str]) -> CallSettings:
+        """Of calls whose prompts name the columns `variables`."""
         output = self.spec.output
         return CallSettings(
-            frame=self.frame,
+            prompts=self.prompts,
+            tokenizer=self.tokenizer,
+            variables=tuple(variables),
+            max_model_len=self.max_model_len,
             max_tokens=output.max_tokens,
             temperature=output.temperature,
             top_p=output.top_p,
@@ -79,10 +82,10 @@ class Job:
 
     def check_room(self) -> None:
         """Raise ConfigError where not even a short document would fit."""
-        room = self.max_model_len - self.frame.num_tokens - self.spec.output.max_tokens
-        if room < 1:
+        num_tokens = self.prompts.document({}).num_tokens
+        if self.max_model_len - num_tokens - self.spec.output.max_tokens < 1:
             raise ConfigError(
-                f"prompt ({self.frame.num_tokens} tokens) and output.max_tokens ({self.spec.output.max_tokens}) "
+                f"prompt ({num_tokens} tokens) and output.max_tokens ({self.spec.output.max_tokens}) "
                 f"leave no room for a document in max_model_len {self.max_model_len}",
                 "Lower output.max_tokens, or raise engine.max_model_len.",
             )

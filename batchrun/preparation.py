@@ -7,8 +7,9 @@ from typing import Any
 from batchrun.corpus.corpus import ColumnWishes, Corpus, open_corpus, signature
 from batchrun.corpus.inputs import CorpusFile, find_files
 from batchrun.job import Job
+from batchrun.planning.measure import PlanSettings
 from batchrun.planning.plan import PlanRecord, encode_types, write_record
-from batchrun.planning.planner import Counted, Planner, PlanSettings
+from batchrun.planning.planner import Counted, Planner
 from batchrun.reporter import Reporter
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import is_batchrun_output
@@ -57,7 +58,11 @@ def make_plan(
     for note in notes:
         reporter.note(note)
     planner = Planner(
-        paths=paths, scratch=job.paths.scratch, owner=owner, tokenizer=job.tokenizer, settings=_settings(job)
+        paths=paths,
+        scratch=job.paths.scratch,
+        owner=owner,
+        tokenizer=job.tokenizer,
+        settings=_settings(job, corpus.variables),
     )
     counted = planner.plan(
         corpus.batches(),
@@ -67,6 +72,7 @@ def make_plan(
     record = PlanRecord(
         signature=signed,
         sources=corpus.sources,
+        variables=list(corpus.variables),
         num_rows=counted.num_rows,
         decided=counted.decided,
         num_duplicate_ids=counted.num_duplicate_ids,
@@ -80,9 +86,13 @@ def make_plan(
     return record
 
 
-def _settings(job: Job) -> PlanSettings:
+def _settings(job: Job, variables: tuple[str, ...] = ()) -> PlanSettings:
+    long = job.spec.long_documents
     return PlanSettings(
-        frame_tokens=job.frame.num_tokens,
+        prompts=job.prompts,
+        variables=variables,
+        policy=long.policy,
+        overlap_share=long.overlap_share,
         max_tokens=job.spec.output.max_tokens,
         max_model_len=job.max_model_len,
         edges=job.spec.buckets.edges,

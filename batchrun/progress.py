@@ -31,6 +31,7 @@ class Progress:
             engine=worker.engine_label,
             rows=self._rows(),
             tokens=self._tokens(snapshot),
+            flagged=dict(worker.tally.flagged),
             seconds=replace(
                 record.seconds,
                 total=now - self._run_started,
@@ -62,7 +63,7 @@ class Progress:
         worker, tally, to_run = self._worker, self._worker.tally, self._counts.to_run_tokens
         read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
         written = max(tally.output_tokens, snapshot.output_tokens)
-        left = to_run - tally.input_tokens
+        left = max(0, to_run - tally.input_tokens)
         done = tally.input_tokens or read
         return BatchMetrics(
             waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens),

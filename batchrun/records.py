@@ -55,6 +55,8 @@ class ErrorType(StrEnum):
     NOT_TEXT = "not_text"
     PROMPT_TOO_LONG = "prompt_too_long"
     EMPTY_OUTPUT = "empty_output"
+    NO_ANSWER = "no_answer"
+    NOT_CONVERGED = "not_converged"
     ENGINE_REJECTED = "engine_rejected"
     ENGINE_ERROR = "engine_error"
     KV_CACHE_TOO_SMALL = "kv_cache_too_small"
@@ -68,6 +70,8 @@ PERMANENT_ERRORS = {
     ErrorType.NOT_TEXT: True,
     ErrorType.PROMPT_TOO_LONG: True,
     ErrorType.EMPTY_OUTPUT: True,
+    ErrorType.NO_ANSWER: True,
+    ErrorType.NOT_CONVERGED: True,
     ErrorType.ENGINE_REJECTED: True,
     ErrorType.ENGINE_ERROR: False,
     ErrorType.KV_CACHE_TOO_SMALL: False,
@@ -79,6 +83,8 @@ class Flag(StrEnum):
 
     REPLACED_CHARACTERS = "replaced_characters"  # bytes or surrogates that are not text became U+FFFD
     CAPPED = "capped"  # the output reached max_tokens
+    TRUNCATED = "truncated"  # the model read the beginning of the document only
+    REPETITION = "repetition"  # the output ends in the same words again and again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,16 +93,26 @@ class Bucket:
 
     lower: int
     upper: int | None
+    is_long: bool = False  # of documents that do not fit the context, whatever their length
 
     @property
     def name(self) -> str:
-        return f"{self.lower:06d}-{'' if self.upper is None else format(self.upper, '06d')}"
+        return (
+            "long"
+            if self.is_long
+            else f"{self.lower:06d}-{'' if self.upper is None else format(self.upper, '06d')}"
+        )
 
     @property
     def label(self) -> str:
+        if self.is_long:
+            return "long"
         return (
             f"{_short(self.lower)}+" if self.upper is None else f"{_short(self.lower)}–{_short(self.upper)}"
         )
+
+
+LONG = Bucket(lower=0, upper=None, is_long=True)
 
 
 def _short(tokens: int) -> str:
@@ -104,12 +120,27 @@ def _short(tokens: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A piece of a document that is longer than the context. `key` is that of the call that summarizes it."""
+
+    key: bytes
+    token_ids: list[int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """A planned text on its way to the engine. `token_ids` are the text alone, without the prompt."""
+    """A planned text on its way to the engine. `token_ids` are the text alone, without the prompt.
+
+    `values` are those of the columns in its prompt. A long document has `parts`, and their tokens one after
+    the other in `token_ids`.
+    """
 
     key: bytes
     token_ids: list[int]
     attempts: int = 0  # failed attempts so far
+    values: tuple[str, ...] = ()
+    title: str = ""
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +173,9 @@ class Completion:
 class Summary:
     """A row of the memo table. `token_ids` are kept for a `PARTIAL` row only: decoding goes on from them.
 
+    A call of a long document (a part, a merge) has a row of its own under its own key; `document_key` is
+    then that of the document it was made for, else None.
+
     `input_tokens` counts the tokens of all prompts computed for the document, `kept_tokens` those of
     the document itself that the model read.
     """
@@ -161,6 +195,7 @@ class Summary:
     attempts: int = 0
     engine: str = ""
     token_ids: tuple[int, ...] | None = None
+    document_key: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +274,7 @@ class RunRecord:
     tokens: TokenCounts = field(default_factory=TokenCounts)
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)
     metrics: BatchMetrics = field(default_factory=BatchMetrics)
+    flagged: dict[str, int] = field(default_factory=dict)  # summaries of this run by flag
     warnings: list[str] = field(default_factory=list)
 
     def to_json(self) -> bytes:

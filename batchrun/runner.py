@@ -32,6 +32,7 @@ from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
+from batchrun.store.nested import NestedCalls
 from batchrun.store.publish import check_target
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
 from batchrun.worker.worker import Worker
@@ -136,7 +137,7 @@ class Run:
                 rows=rows_before(work.counts),
             )
             if work.counts.to_run:
-                self._run(work)
+                self._run(work, plan.variables)
                 release_unused()
         return self._finish(plan)
 
@@ -163,18 +164,19 @@ class Run:
 
     # -- running -------------------------------------------------------------------------------------
 
-    def _run(self, work: Work) -> None:
+    def _run(self, work: Work, variables: list[str]) -> None:
         config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
         self.checkpoints.compact()
         self.reporter.note(
             f"{work.counts.to_run:,} documents ({work.counts.to_run_tokens:,} tokens) to run on "
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
         )
+        nested = NestedCalls(self.checkpoints)
         self.signals.defer()
         self.worker = worker = Worker(
             documents=work.documents(),
-            settings=self.job.call_settings,
-            tokenizer=self.job.tokenizer,
+            settings=self.job.call_settings(variables),
+            recall=nested.find,
             start_engine=lambda: engines.start(config),
             commit=self.checkpoints.commit,
         )
@@ -184,6 +186,7 @@ class Run:
             self._watch(worker, progress)
         finally:
             self._drain(worker, progress)
+            nested.close()
         self.signals.undefer()
 
     def _watch(self, worker: Worker, progress: Progress) -> None:

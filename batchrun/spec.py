@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from batchrun.errors import ConfigError
 
-RECIPE = 1
+RECIPE = 2
 """Raised when our code makes other prompts from the same spec, or cleans outputs in another way."""
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -35,7 +35,8 @@ class OutputSpec(Struct, frozen=True, kw_only=True):
 
 
 class LongDocumentsSpec(Struct, frozen=True, kw_only=True):
-    policy: Literal["fail"] = "fail"
+    policy: Literal["map_reduce", "truncate", "fail"] = "map_reduce"
+    overlap_share: Annotated[float, Meta(ge=0.0, le=0.5)] = 0.05
 
 
 class ColumnsSpec(Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ FINGERPRINTED = frozenset(
         "output.temperature",
         "output.top_p",
         "long_documents.policy",
+        "long_documents.overlap_share",
         "engine.kind",
         "engine.dtype",
         "engine.max_model_len",

@@ -42,6 +42,7 @@ LAYERS = (
         "workspace",
         "database",
         "scratch",
+        "keys",
         "memory",
         "reporter",
         "signals",

@@ -34,6 +34,7 @@ class Corpus:
     carried_types: dict[str, pa.DataType]
     differing: list[str]
     limit: int | None = None
+    variables: tuple[str, ...] = ()
     json_types: jsonl.JsonTypes = field(default_factory=jsonl.JsonTypes)
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from batchrun.records import Bucket
+from batchrun.records import LONG, Bucket
 
 PADDED_BATCH = 8
 """Sequences in a batch of the padded engine that the padding shares are reckoned for."""
@@ -16,10 +16,9 @@ Lengths = npt.NDArray[np.int64]
 
 
 def make_buckets(edges: Sequence[int]) -> list[Bucket]:
-    """`[1024, 8192]` gives 0–1024, 1024–8192 and 8192 upwards."""
-    return [
-        Bucket(lower=lower, upper=upper) for lower, upper in zip([0, *edges], [*edges, None], strict=True)
-    ]
+    """`[1024, 8192]` gives 0–1024, 1024–8192, 8192 upwards, and the documents that do not fit the context."""
+    ranges = zip([0, *edges], [*edges, None], strict=True)
+    return [*(Bucket(lower=lower, upper=upper) for lower, upper in ranges), LONG]
 
 
 def assign(edges: Sequence[int], lengths: Lengths) -> npt.NDArray[np.int64]:

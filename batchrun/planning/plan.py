@@ -30,11 +30,12 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`plan.json`, written last: with it the plan, the carried columns and the spool are whole.
 
     `decided` counts the rows that need no run by error type (`empty_text`: skipped). `pending_since` is
-    when the oldest row still waiting was first planned. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out.
+    when the oldest row still waiting was first planned. `variables` are the columns named in the prompt. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out.
     """
 
     signature: dict[str, Any]
     sources: list[str]
+    variables: list[str]
     num_rows: int
     decided: dict[str, int]
     num_duplicate_ids: int

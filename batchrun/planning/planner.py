@@ -21,37 +21,21 @@ import xxhash
 from batchrun import atomic_file
 from batchrun.database import Database, statements
 from batchrun.documents import DocumentBatch, plain_values
-from batchrun.planning.buckets import assign, make_buckets
+from batchrun.planning.buckets import make_buckets
+from batchrun.planning.measure import Measure, Measured, PlanSettings
 from batchrun.planning.plan import PLAN_SCHEMA
-from batchrun.planning.spool import SCHEMA as SPOOL_SCHEMA
 from batchrun.planning.spool import SpoolWriter
-from batchrun.prompts.token_batch import TokenBatch
 from batchrun.prompts.tokenizer import Tokenizer
-from batchrun.records import ErrorType, RowStatus
+from batchrun.records import ErrorType, Flag, RowStatus
 from batchrun.workspace import CorpusPaths
 
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 64 << 20
 """Of token ids and carried columns: a chunk ends at either limit; it is a row group of the plan."""
 
+LIST = pa.list_(pa.string())
 BATCHES_AHEAD = 2
 """Batches tokenized before they are written."""
-
-STAGE = b"document"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanSettings:
-    """What a prompt costs beside its document, and what fits. All in tokens."""
-
-    frame_tokens: int
-    max_tokens: int
-    max_model_len: int
-    edges: tuple[int, ...]
-
-    @property
-    def longest_document(self) -> int:
-        return self.max_model_len - self.max_tokens - self.frame_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +49,12 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """A batch, ready to be written. `spool` and `tokens` have its documents that fit."""
+    """A batch, ready to be written. `spool` has its documents to run, `buckets` the number of each one's."""
 
     plan: pa.RecordBatch
     carried: pa.RecordBatch
     spool: pa.RecordBatch
-    tokens: npt.NDArray[np.int64]
+    buckets: npt.NDArray[np.int64]
     decided: Counter[str]
 
 
@@ -99,7 +83,7 @@ class Planner:
         self._paths = paths
         self._scratch = scratch
         self._owner = owner
-        self._tokenizer = tokenizer
+        self._measure = Measure(tokenizer, settings)
         self._settings = settings
         self._counts: Counter[str] = Counter()
 
@@ -169,32 +153,18 @@ class Planner:
                 yield ahead.popleft().result()
 
     def _prepare(self, rows: DocumentBatch) -> "_Prepared":
-        """Tokenize and hash a batch."""
-        texts = [text for text in rows.texts if text is not None]
-        batch = self._tokenizer.encode_documents(texts)
-        fits = batch.lengths <= self._settings.longest_document
-        places = np.flatnonzero([text is not None for text in rows.texts])
-        keys = _keys(texts)
+        """Tokenize, hash and measure a batch."""
+        measured = self._measure.measure(rows)
         table = _PlanColumns(rows)
-        table.set_documents(places, keys, batch.lengths + self._settings.frame_tokens)
-        for place, length in zip(places[~fits], batch.lengths[~fits], strict=True):
-            table.decide(int(place), RowStatus.FAILED, ErrorType.PROMPT_TOO_LONG, self._too_long(int(length)))
-        for place, verdict in rows.verdicts.items():
+        table.set_documents(measured)
+        for place, verdict in {**measured.verdicts, **rows.verdicts}.items():
             table.decide(place, verdict.status, verdict.error_type, verdict.error)
         return _Prepared(
             plan=table.finish(),
             carried=rows.carried,
-            spool=_spool_rows(keys, batch, fits),
-            tokens=(batch.lengths + self._settings.frame_tokens)[fits],
+            spool=measured.spool,
+            buckets=measured.buckets,
             decided=Counter(str(kind) for kind in table.error_types if kind is not None),
-        )
-
-    def _too_long(self, length: int) -> str:
-        settings = self._settings
-        return (
-            f"{length:,} tokens of document and {settings.frame_tokens:,} of prompt with up to "
-            f"{settings.max_tokens:,} of output do not fit max_model_len {settings.max_model_len:,}: "
-            f"a document may have {settings.longest_document:,} tokens"
         )
 
     def _flush(
@@ -220,7 +190,7 @@ class Planner:
         start = 0
         for batch in chunk.batches:
             is_fresh = fresh[start : start + batch.spool.num_rows]
-            bucket_of = np.where(is_fresh, assign(self._settings.edges, batch.tokens), -1)
+            bucket_of = np.where(is_fresh, batch.buckets, -1)
             for bucket in np.unique(bucket_of[is_fresh]):
                 spool.append(int(bucket), batch.spool.filter(pa.array(bucket_of == bucket)))
             start += batch.spool.num_rows
@@ -238,13 +208,15 @@ class _PlanColumns:
         self.statuses: list[str | None] = [None] * size
         self.error_types: list[str | None] = [None] * size
         self.errors: list[str | None] = [None] * size
+        self.flags = dict(rows.flags)
 
-    def set_documents(
-        self, places: npt.NDArray[np.int64], keys: npt.NDArray[np.uint64], tokens: npt.NDArray[np.int64]
-    ) -> None:
-        self.keys[places] = keys
-        self.tokens[places] = tokens
-        self.has_key[places] = True
+    def set_documents(self, measured: Measured) -> None:
+        self.keys[measured.places] = measured.keys
+        self.tokens[measured.places] = measured.input_tokens
+        self.has_key[measured.places] = True
+        self.flags = {place: (*self.flags.get(place, ()), Flag.TRUNCATED) for place in measured.truncated} | {
+            place: flags for place, flags in self.flags.items() if place not in measured.truncated
+        }
 
     def decide(self, place: int, status: RowStatus, error_type: ErrorType, error: str) -> None:
         self.statuses[place], self.error_types[place], self.errors[place] = status, error_type, error
@@ -253,9 +225,7 @@ class _PlanColumns:
         size = len(self.rows.texts)
         without_key = ~self.has_key
         flags = (
-            [list(self.rows.flags[i]) if i in self.rows.flags else None for i in range(size)]
-            if self.rows.flags
-            else [None] * size
+            [list(self.flags[i]) if i in self.flags else None for i in range(size)] if self.flags else None
         )
         first = self.rows.first_row
         return pa.RecordBatch.from_arrays(
@@ -268,7 +238,7 @@ class _PlanColumns:
                 pa.array(self.statuses, pa.string()),
                 pa.array(self.error_types, pa.string()),
                 pa.array(self.errors, pa.string()),
-                pa.array(flags, pa.list_(pa.string())),
+                pa.nulls(size, LIST) if flags is None else pa.array(flags, LIST),
             ],
             schema=PLAN_SCHEMA,
         )
@@ -295,32 +265,6 @@ class _CarriedWriter:
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, pa.schema([("doc_id", pa.string())]))
         self._writer.close()
-
-
-def document_key(text: str) -> bytes:
-    """The `input_hash` of a whole document: xxh3_128 over stage and text, each with its length before it."""
-    data = text.encode()
-    return xxhash.xxh3_128_digest(_PREFIX + len(data).to_bytes(8, "little") + data)
-
-
-_PREFIX = len(STAGE).to_bytes(8, "little") + STAGE
-
-
-def _keys(texts: list[str]) -> npt.NDArray[np.uint64]:
-    """The keys of n texts as n rows of two halves, high first."""
-    digests = b"".join([document_key(text) for text in texts])
-    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
-
-
-def _spool_rows(
-    keys: npt.NDArray[np.uint64], batch: TokenBatch, fits: npt.NDArray[np.bool_]
-) -> pa.RecordBatch:
-    """The documents of a batch that fit, as spool rows, over the tokenizer's own buffer."""
-    buffers = [None, pa.py_buffer(batch.offsets * 4), pa.py_buffer(batch.ids)]
-    token_ids = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(keys), buffers)
-    columns = [pa.array(keys[:, 0]), pa.array(keys[:, 1]), token_ids]
-    rows = pa.RecordBatch.from_arrays(columns, schema=SPOOL_SCHEMA)
-    return rows if fits.all() else rows.filter(pa.array(fits))
 
 
 def _create_known(

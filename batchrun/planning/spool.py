@@ -21,6 +21,10 @@ SCHEMA = pa.schema(
         pa.field("hash_hi", pa.uint64(), nullable=False),
         pa.field("hash_lo", pa.uint64(), nullable=False),
         pa.field("token_ids", pa.large_binary(), nullable=False),  # of the document, uint32, little endian
+        pa.field("values", pa.list_(pa.string())),  # of the columns in its prompt
+        pa.field("title", pa.string()),  # this and the following: of a long document
+        pa.field("part_keys", pa.binary()),  # 16 bytes each
+        pa.field("part_lengths", pa.list_(pa.int64())),  # tokens of each, of `token_ids`
     ]
 )
 GROUP_BYTES = 4 << 20

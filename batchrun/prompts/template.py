@@ -1,9 +1,8 @@
-"""The prompt around a document: the model's chat template, rendered once for the whole job.
+"""The model's chat template, rendered once for the whole job, with a stand-in for what the user says.
 
-The template is rendered with a stand-in for the document; what is before and after the stand-in is
-encoded once, and a document's own tokens go between the two. So the instruction comes first and is
-shared by all prompts, nothing in a document can act on the template, and a prompt's length is known
-as soon as its document is tokenized.
+What is before and after the stand-in is encoded once; the words of a prompt and its document go between
+the two as plain text. So nothing in them can act on the template, and a prompt's length is known as soon
+as its document is tokenized.
 """
 
 from collections.abc import Callable
@@ -19,40 +18,51 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from batchrun.errors import ConfigError
 from batchrun.prompts.tokenizer import Tokenizer
-from batchrun.spec import PromptSpec
 
-STAND_IN = "BATCHRUN-DOCUMENT-STANDS-HERE"
+STAND_IN = "BATCHRUN-USER-SPEAKS-HERE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptFrame:
-    """The tokens before and after a document."""
+class ChatTemplate:
+    """The tokens before and after what the user says.
 
-    prefix: list[int]
-    suffix: list[int]
+    `opens_thought`: the answer begins inside `<think>`, as some models that think aloud have it.
+    """
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.prefix) + len(self.suffix)
-
-    def around(self, document: list[int]) -> list[int]:
-        return [*self.prefix, *document, *self.suffix]
+    before: list[int]
+    after: list[int]
+    opens_thought: bool = False
 
 
-def prompt_frame(folder: Path, prompt: PromptSpec, tokenizer: Tokenizer) -> PromptFrame:
-    """The frame of a job's prompts. Raises ConfigError where the model's template can not be used."""
-    rendered = _render(folder, prompt)
+def chat_template(folder: Path, system: str, tokenizer: Tokenizer) -> ChatTemplate:
+    """The template of a model. A base model, which has none, gets the words as they are, on lines of their own.
+
+    Raises ConfigError where the model's template can not be used.
+    """
+    source, special = _source(folder)
+    if source is None:
+        return _without_template(system, special.get("bos_token", ""), tokenizer)
+    rendered = _render(folder, source, special, system)
     before, found, after = rendered.partition(STAND_IN)
     if not found or STAND_IN in after:
         raise ConfigError(
             f"the chat template of {folder} does not put the user's message into the prompt exactly once",
             "Use a model whose chat template renders a single user turn.",
         )
-    return PromptFrame(prefix=tokenizer.encode_template(before), suffix=tokenizer.encode_template(after))
+    return ChatTemplate(
+        before=tokenizer.encode_template(before),
+        after=tokenizer.encode_template(after),
+        opens_thought=after.rstrip().endswith("<think>"),
+    )
 
 
-def _render(folder: Path, prompt: PromptSpec) -> str:
-    source, variables = _chat_template(folder)
+def _without_template(system: str, bos_token: str, tokenizer: Tokenizer) -> ChatTemplate:
+    words = tokenizer.encode_documents([f"{system}\n\n" if system else ""]).ids.tolist()
+    after = tokenizer.encode_documents(["\n\nSummary:"]).ids.tolist()
+    return ChatTemplate(before=[*tokenizer.encode_template(bos_token), *words], after=after)
+
+
+def _render(folder: Path, source: str, special: dict[str, str], system: str) -> str:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
@@ -60,23 +70,23 @@ def _render(folder: Path, prompt: PromptSpec) -> str:
     environment.filters["tojson"] = lambda value, **_: msgspec.json.encode(value).decode()
     try:
         template = environment.from_string(source)
-        return _with_system(partial(template.render, add_generation_prompt=True, **variables), prompt)
+        render = partial(template.render, add_generation_prompt=True, enable_thinking=False, **special)
+        return _with_system(render, system)
     except Exception as error:  # a template is a program of somebody else's, and raises anything
         raise ConfigError(
             f"the chat template of {folder} fails: {error}", "Mend chat_template in tokenizer_config.json."
         ) from error
 
 
-def _with_system(render: Callable[..., str], prompt: PromptSpec) -> str:
+def _with_system(render: Callable[..., str], system: str) -> str:
     """The prompt; where a template refuses a system turn or leaves it out, its text opens the user's turn."""
-    content = f"{prompt.instruction}\n\n{STAND_IN}"
-    if prompt.system:
-        with suppress(_RefusedError):
-            rendered = render(messages=[_message("system", prompt.system), _message("user", content)])
-            if prompt.system.strip() in rendered:
-                return rendered
-        content = f"{prompt.system}\n\n{content}"
-    return render(messages=[_message("user", content)])
+    if not system:
+        return render(messages=[_message("user", STAND_IN)])
+    with suppress(_RefusedError):
+        rendered = render(messages=[_message("system", system), _message("user", STAND_IN)])
+        if system.strip() in rendered:
+            return rendered
+    return render(messages=[_message("user", f"{system}\n\n{STAND_IN}")])
 
 
 def _message(role: str, content: str) -> dict[str, str]:
@@ -91,8 +101,8 @@ def _raise(message: str) -> None:
     raise _RefusedError(message)
 
 
-def _chat_template(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The template's source and the control tokens it may name."""
+def _source(folder: Path) -> tuple[str | None, dict[str, str]]:
+    """The template's source, None where the model has none, and the control tokens it may name."""
     config = _read_json(folder / "tokenizer_config.json")
     special = {
         name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -101,12 +111,8 @@ def _chat_template(folder: Path) -> tuple[str, dict[str, Any]]:
     source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
     if isinstance(source, list):
         source = next((item["template"] for item in source if item.get("name") == "default"), None)
-    if not isinstance(source, str):
-        raise ConfigError(
-            f"{folder} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json)",
-            "Use an instruct model.",
-        )
-    return source, {name: value for name, value in special.items() if value is not None}
+    named = {name: value for name, value in special.items() if value is not None}
+    return source if isinstance(source, str) else None, named
 
 
 def _content(token: Any) -> Any:

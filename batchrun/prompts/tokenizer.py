@@ -1,19 +1,23 @@
 """The model's tokenizer: documents to token ids in batch calls, and token ids back to text."""
 
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from batchrun.errors import ConfigError
 from batchrun.prompts.fast import Encoder, fast_encoder
 from batchrun.prompts.token_batch import TokenBatch, from_lists, join
 
+MOST_TOKENS_OF_A_CHARACTER = 4
+
 
 class Tokenizer:
     """Encodes with fastokens where it agrees with `tokenizers`, else with the latter; the ids are the same.
 
-    Not shared between threads.
+    May be shared between threads.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -25,6 +29,7 @@ class Tokenizer:
                 f"{self.file} can not be read as a fast tokenizer: {error}",
                 "Save the model's tokenizer with tokenizer.json (AutoTokenizer.save_pretrained does).",
             ) from error
+        self._lock = Lock()  # of `encode_special_tokens`, which is a state of the tokenizer
         self._slow.no_truncation()
         self._slow.no_padding()
         fast = fast_encoder(self._slow.to_str())
@@ -51,8 +56,9 @@ class Tokenizer:
         return join([self._encode_fast(fast, texts[:middle]), self._encode_fast(fast, texts[middle:])])
 
     def _encode_slowly(self, texts: list[str]) -> TokenBatch:
-        self._slow.encode_special_tokens = True
-        encoded = self._slow.encode_batch_fast(texts, add_special_tokens=False)
+        with self._lock:
+            self._slow.encode_special_tokens = True
+            encoded = self._slow.encode_batch_fast(texts, add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encoded])
 
     def _agrees(self, fast: Encoder) -> bool:
@@ -73,9 +79,17 @@ class Tokenizer:
 
     def encode_template(self, text: str) -> list[int]:
         """Encode a piece of the rendered chat template: control strings in it are control tokens."""
-        self._slow.encode_special_tokens = False
-        ids: list[int] = self._slow.encode(text, add_special_tokens=False).ids
+        with self._lock:
+            self._slow.encode_special_tokens = False
+            ids: list[int] = self._slow.encode(text, add_special_tokens=False).ids
         return ids
+
+    def whole_characters(self, token_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Token ids without those at the end that are the beginning of a character only."""
+        for end in range(len(token_ids), max(0, len(token_ids) - MOST_TOKENS_OF_A_CHARACTER), -1):
+            if not self.decode([token_ids[max(0, end - 8) : end].tolist()])[0].endswith("\ufffd"):
+                return token_ids[:end]
+        return token_ids
 
     def decode(self, outputs: list[list[int]]) -> list[str]:
         """Token ids to text, without control tokens; each output is decoded whole, once.

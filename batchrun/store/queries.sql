@@ -1,11 +1,13 @@
 -- narrow_rows: what decides about a row, and where it lies; $segments is the list of files
 CREATE OR REPLACE TEMP TABLE narrow AS
-SELECT hash_hi, hash_lo, rank, progress, content_hash, error_type, attempts, filename AS file, file_row_number AS place
+SELECT
+    hash_hi, hash_lo, rank, progress, content_hash, error_type, attempts, document_hi IS NOT NULL AS is_nested,
+    filename AS file, file_row_number AS place
 FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false)
 
 -- winners: one row a key, by precedence; equal rows are one
 CREATE OR REPLACE TEMP TABLE winner AS
-SELECT hash_hi, hash_lo, rank, error_type, attempts, file, place
+SELECT hash_hi, hash_lo, rank, error_type, attempts, is_nested, file, place
 FROM narrow
 QUALIFY row_number() OVER (
     PARTITION BY hash_hi, hash_lo ORDER BY rank DESC, progress DESC, content_hash ASC, file, place
@@ -13,7 +15,7 @@ QUALIFY row_number() OVER (
 
 -- only_winners: the same where every key has one row, without sorting
 CREATE OR REPLACE TEMP TABLE winner AS
-SELECT hash_hi, hash_lo, rank, error_type, attempts, file, place FROM narrow
+SELECT hash_hi, hash_lo, rank, error_type, attempts, is_nested, file, place FROM narrow
 
 -- has_rivals: whether a key has more than one row
 SELECT count(*) > count(DISTINCT (hash_hi, hash_lo)) FROM narrow
@@ -21,7 +23,7 @@ SELECT count(*) > count(DISTINCT (hash_hi, hash_lo)) FROM narrow
 -- settled_keys: keys with a verdict, whether it is final, and the failed attempts behind it
 SELECT hash_hi, hash_lo, rank = 2 OR (rank = 1 AND error_type IN (SELECT unnest($final_errors))) AS done, attempts
 FROM winner
-WHERE rank > 0
+WHERE rank > 0 AND NOT is_nested
 
 -- winning_rows: the memo table itself
 SELECT rows.* EXCLUDE (filename, file_row_number)
@@ -40,10 +42,21 @@ SELECT located.part, located.ordinal, rows.* EXCLUDE (filename, file_row_number)
 FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
 JOIN located ON rows.filename = located.file AND rows.file_row_number = located.place
 
--- count_winners: keys by rank
-SELECT rank, count(*) FROM winner GROUP BY rank
+-- count_winners: documents by rank
+SELECT rank, count(*) FROM winner WHERE NOT is_nested GROUP BY rank
+
+-- create_nested: the finished calls of long documents
+CREATE TEMP TABLE nested AS
+SELECT rows.* EXCLUDE (filename, file_row_number)
+FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
+SEMI JOIN (FROM winner WHERE is_nested AND rank = 2) found
+ON rows.filename = found.file AND rows.file_row_number = found.place
+
+-- nested_rows: of the keys asked for, those finished
+SELECT nested.* FROM nested SEMI JOIN asked USING (hash_hi, hash_lo)
 
 -- no_winners: the empty memo table
 CREATE OR REPLACE TEMP TABLE winner (
-    hash_hi UBIGINT, hash_lo UBIGINT, rank TINYINT, error_type VARCHAR, attempts INTEGER, file VARCHAR, place BIGINT
+    hash_hi UBIGINT, hash_lo UBIGINT, rank TINYINT, error_type VARCHAR, attempts INTEGER,
+    is_nested BOOLEAN, file VARCHAR, place BIGINT
 )

@@ -32,6 +32,8 @@ SCHEMA = pa.schema(
         pa.field("attempts", pa.int32()),
         pa.field("token_ids", pa.list_(pa.uint32())),
         pa.field("engine", pa.string()),
+        pa.field("document_hi", pa.uint64()),  # of a nested call: the key of its document
+        pa.field("document_lo", pa.uint64()),
     ]
 )
 """`rank`, `progress` and `content_hash` are the precedence of a row among those of its key."""
@@ -77,8 +79,14 @@ def to_table(rows: Sequence[Summary]) -> pa.Table:
         "attempts": [row.attempts for row in rows],
         "token_ids": [None if row.token_ids is None else list(row.token_ids) for row in rows],
         "engine": [row.engine for row in rows],
+        "document_hi": [_half(row.document_key, 0) for row in rows],
+        "document_lo": [_half(row.document_key, 8) for row in rows],
     }
     return pa.table(columns, schema=SCHEMA)
+
+
+def _half(key: bytes | None, start: int) -> int | None:
+    return None if key is None else int.from_bytes(key[start : start + 8], "big")
 
 
 def write(folder: Path, stem: str, owner: str, rows: Sequence[Summary]) -> Path:

@@ -1,109 +1,151 @@
-"""A document as calls of the engine: a generator that asks for requests and is sent their completions.
+"""A document as calls of the engine: a generator that asks for calls and is sent their memo rows.
 
-Whoever drives it knows neither how many calls a document takes nor what they are about.
+Whoever drives it knows neither how many calls a document takes nor what they are about. A document that
+fits the context is one call under its own key. A longer one is a call for each part, side by side, then
+merges of their summaries until one is left; each has a key of its own, so that what is done is never
+computed again.
 """
 
-import re
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import xxhash
+from batchrun.keys import MERGE, input_hash
+from batchrun.records import Document, ErrorType, MemoStatus, Summary
+from batchrun.worker.calls import Call, CallSettings, make_call
 
-from batchrun.prompts.template import PromptFrame
-from batchrun.prompts.tokenizer import Tokenizer
-from batchrun.records import (
-    Completion,
-    Document,
-    ErrorType,
-    FinishReason,
-    Flag,
-    MemoStatus,
-    Request,
-    Summary,
-)
+MAX_MERGES = 8
+"""Passes of merging before a document is given up: at two summaries a merge, enough for 256 parts."""
 
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallSettings:
-    """What all calls of a job have in common."""
-
-    frame: PromptFrame
-    max_tokens: int
-    temperature: float
-    top_p: float
-    seed: int
+Calls = Generator[list[Call], list[Summary], Summary]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
-    """A document whose calls are done: the last completion, not yet text, and the sums over all."""
+class Evidence:
+    """A summary of the parts `first` to `last` of a document, numbered from 1."""
 
-    document: Document
-    completion: Completion
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
+    first: int
+    last: int
+    row: Summary
 
-
-Calls = Generator[list[Request], list[Completion], Draft]
+    @property
+    def text(self) -> str:
+        parts = f"Part {self.first}" if self.first == self.last else f"Parts {self.first}–{self.last}"
+        return f"{parts}:\n{self.row.summary}\n\n"
 
 
 def summarize(document: Document, settings: CallSettings) -> Calls:
-    """The calls of one document. Yields requests that may run side by side; wants their completions."""
-    frame = settings.frame
-    request = Request(
-        request_id=document.key.hex(),
-        prompt_token_ids=frame.around(document.token_ids),
-        document_span=(len(frame.prefix), len(frame.prefix) + len(document.token_ids)),
-        max_tokens=settings.max_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        seed=sampling_seed(settings.seed, document.key, 0) if settings.temperature else 0,
+    """The calls of one document. Yields calls that may run side by side; wants their rows, in that order.
+
+    Returns the document's own row: `ok`, or `failed` with the reason of the call that failed.
+    """
+    if document.parts:
+        row = yield from _summarize_parts(document, settings)
+        return row
+    frame = settings.prompts.document(settings.values(document))
+    [row] = yield [make_call(document.key, frame, document.token_ids, settings, attempts=document.attempts)]
+    return row
+
+
+def _summarize_parts(document: Document, settings: CallSettings) -> Calls:
+    rows = yield _part_calls(document, settings)
+    done = list(rows)
+    evidence = [Evidence(first=n, last=n, row=row) for n, row in enumerate(rows, 1)]
+    for _ in range(MAX_MERGES):
+        if failed := next((one for one in evidence if one.row.status is not MemoStatus.OK), None):
+            return _failed(document, done, failed)
+        if len(evidence) == 1:
+            return _finished(document, done, evidence[0].row)
+        groups = _groups(document, settings, evidence)
+        if len(groups) == len(evidence):
+            break
+        rows = yield [_merge_call(document, settings, group) for group in groups if len(group) > 1]
+        done += rows
+        merged = iter(rows)
+        evidence = [
+            group[0]
+            if len(group) == 1
+            else Evidence(first=group[0].first, last=group[-1].last, row=next(merged))
+            for group in groups
+        ]
+    return _not_converged(document, done, evidence)
+
+
+def _part_calls(document: Document, settings: CallSettings) -> list[Call]:
+    prompts, values = settings.prompts, settings.values(document)
+    return [
+        make_call(
+            part.key,
+            prompts.part(number, document.title, values),
+            part.token_ids,
+            settings,
+            document_key=document.key,
+        )
+        for number, part in enumerate(document.parts, 1)
+    ]
+
+
+def _groups(document: Document, settings: CallSettings, evidence: Sequence[Evidence]) -> list[list[Evidence]]:
+    """Neighbours that fit one merge together, as many as there is room for."""
+    frame = settings.prompts.merge(document.title, settings.values(document))
+    room = settings.max_model_len - settings.max_tokens - frame.num_tokens
+    lengths = settings.tokenizer.encode_documents([one.text for one in evidence]).lengths.tolist()
+    groups: list[list[Evidence]] = []
+    left = 0
+    for one, length in zip(evidence, lengths, strict=True):
+        if not groups or length > left:
+            groups.append([])
+            left = room
+        groups[-1].append(one)
+        left -= length
+    return groups
+
+
+def _merge_call(document: Document, settings: CallSettings, group: Sequence[Evidence]) -> Call:
+    values = settings.values(document)
+    text = "".join(one.text for one in group).rstrip()
+    named = [word for pair in values.items() for word in pair]
+    return make_call(
+        input_hash(MERGE, document.title, *named, text),
+        settings.prompts.merge(document.title, values),
+        settings.tokenizer.encode_documents([text]).ids.tolist(),
+        settings,
+        document_key=document.key,
     )
-    [completion] = yield [request]
-    return Draft(
-        document=document,
-        completion=completion,
-        input_tokens=completion.input_tokens,
-        output_tokens=len(completion.token_ids),
-        cached_tokens=completion.cached_tokens,
-    )
 
 
-def sampling_seed(seed: int, key: bytes, slice_number: int) -> int:
-    """xxh3_64(seed, input_hash, slice), in 63 bits: the same in any order, batch, shard and resume."""
-    parts = seed.to_bytes(8, "little", signed=True) + key + slice_number.to_bytes(4, "little")
-    return xxhash.xxh3_64_intdigest(parts) >> 1
-
-
-def finish(drafts: Sequence[Draft], tokenizer: Tokenizer, engine: str) -> list[Summary]:
-    """Memo rows of drafts, detokenized in one call. An aborted document is unattempted: it has no row."""
-    attempted = [draft for draft in drafts if draft.completion.finish_reason is not FinishReason.ABORT]
-    texts = tokenizer.decode([draft.completion.token_ids for draft in attempted])
-    return [_row(draft, text, engine) for draft, text in zip(attempted, texts, strict=True)]
-
-
-def _row(draft: Draft, text: str, engine: str) -> Summary:
-    completion, document = draft.completion, draft.document
-    text = (text if text.isprintable() else _CONTROL_CHARACTERS.sub("", text)).strip()
-    error_type, error = completion.error_type, completion.error
-    if completion.finish_reason is not FinishReason.ERROR and not text:
-        error_type, error = ErrorType.EMPTY_OUTPUT, "the model gave no text"
-    failed = error_type is not None
-    return Summary(
+def _finished(document: Document, done: Sequence[Summary], last: Summary) -> Summary:
+    """The row of a document whose last call is done: the sums over all calls, the last one's words."""
+    return replace(
+        last,
         key=document.key,
-        status=MemoStatus.FAILED if failed else MemoStatus.OK,
-        summary=None if failed else text,
-        error_type=error_type,
-        error=error,
-        finish_reason=completion.finish_reason,
-        flags=(Flag.CAPPED,) if completion.finish_reason is FinishReason.LENGTH else (),
-        input_tokens=draft.input_tokens,
-        output_tokens=draft.output_tokens,
-        cached_tokens=draft.cached_tokens,
+        document_key=None,
+        input_tokens=sum(row.input_tokens for row in done),
+        output_tokens=sum(row.output_tokens for row in done),
+        cached_tokens=sum(row.cached_tokens for row in done),
         kept_tokens=len(document.token_ids),
-        attempts=document.attempts + 1 if failed else document.attempts,
-        engine=engine,
+        num_parts=len(document.parts),
+        attempts=document.attempts,
     )
+
+
+def _failed(document: Document, done: Sequence[Summary], failed: Evidence) -> Summary:
+    where = f"part {failed.first}" if failed.first == failed.last else f"parts {failed.first}–{failed.last}"
+    row = replace(failed.row, error=f"{where} of {len(document.parts)}: {failed.row.error}")
+    return replace(_finished(document, done, row), attempts=document.attempts + 1)
+
+
+def _not_converged(document: Document, done: Sequence[Summary], evidence: Sequence[Evidence]) -> Summary:
+    error = (
+        f"the summaries of {len(document.parts)} parts do not fit together: {len(evidence)} are left, and "
+        f"another merge would not make them fewer; lower output.max_tokens or raise engine.max_model_len"
+    )
+    row = replace(
+        done[-1],
+        status=MemoStatus.FAILED,
+        summary=None,
+        error_type=ErrorType.NOT_CONVERGED,
+        error=error,
+        finish_reason=None,
+        flags=(),
+    )
+    return replace(_finished(document, done, row), attempts=document.attempts + 1)

@@ -1,60 +1,117 @@
-"""The documents under way: each a generator that waits for completions."""
+"""The documents under way: each a generator that waits for the rows of its calls."""
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from batchrun.records import Completion, Document, Request
-from batchrun.worker.summarizer import Calls, CallSettings, Draft, summarize
+from batchrun.records import Document, MemoStatus, Request, Summary
+from batchrun.worker.calls import Call, CallSettings
+from batchrun.worker.summarizer import Calls, summarize
+
+Recall = Callable[[Sequence[bytes]], dict[bytes, Summary]]
+"""Finished rows of nested calls by key, of those asked for."""
+
+ROWS_KEPT = 4096
+"""Rows of nested calls of this run that are remembered: documents that begin alike share parts."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Task:
     calls: Calls
-    waiting: set[str]
-    received: list[Completion] = field(default_factory=list)
+    asked: list[Call] = field(default_factory=list)
+    rows: dict[bytes, Summary] = field(default_factory=dict)
+    is_dropped: bool = False
+
+    @property
+    def is_waiting(self) -> bool:
+        return any(call.key not in self.rows for call in self.asked)
+
+
+@dataclass(kw_only=True)
+class Moved:
+    """What came of documents that moved on: requests for the engine, and rows of finished documents."""
+
+    requests: list[Request] = field(default_factory=list)
+    rows: list[Summary] = field(default_factory=list)
 
 
 class Tasks:
-    """Matches completions to documents by request id, never by position. For any threads."""
+    """Matches rows to documents by the key of their call, never by position. For any threads."""
 
-    def __init__(self, settings: CallSettings) -> None:
+    def __init__(self, settings: CallSettings, recall: Recall) -> None:
         self._settings = settings
-        self._by_request: dict[str, _Task] = {}
+        self._recall = recall
+        self._recent: OrderedDict[bytes, Summary] = OrderedDict()
+        self._calls: dict[str, Call] = {}
+        self._waiting: dict[bytes, list[_Task]] = {}
         self._lock = Lock()
         self.num_open = 0
 
-    def open(self, document: Document) -> list[Request]:
-        """Start a document; returns its first requests."""
-        calls = summarize(document, self._settings)
-        requests = next(calls)
+    def open(self, documents: Iterable[Document]) -> Moved:
+        """Start documents; what of them is done already is not asked for again."""
+        moved = Moved()
+        for document in documents:
+            task = _Task(summarize(document, self._settings))
+            with self._lock:
+                self.num_open += 1
+                self._ask(task, next(task.calls), moved)
+        return moved
+
+    def call(self, request_id: str) -> Call:
+        """The call of a request. Raises KeyError for one that nobody asked for."""
+        return self._calls[request_id]
+
+    def receive(self, rows: Iterable[Summary]) -> Moved:
+        """Take the rows of calls."""
+        moved = Moved()
         with self._lock:
-            self.num_open += 1
-            self._wait(_Task(calls, set()), requests)
-        return requests
+            for row in rows:
+                del self._calls[row.key.hex()]
+                if row.document_key is not None and row.status is MemoStatus.OK:
+                    self._remember(row)
+                for task in self._waiting.pop(row.key):
+                    task.rows[row.key] = row
+                    if not task.is_waiting:
+                        self._move(task, moved)
+        return moved
 
-    def _wait(self, task: _Task, requests: list[Request]) -> None:
-        task.waiting = {request.request_id for request in requests}
-        task.received = []
-        for request in requests:
-            assert request.request_id not in self._by_request, "a request id is in use once"
-            self._by_request[request.request_id] = task
-
-    def receive(self, completion: Completion) -> Draft | list[Request]:
-        """Take a completion: gives the document's draft, or its next requests (none while it waits).
-
-        Raises KeyError for a completion that nobody asked for.
-        """
+    def drop(self, request_id: str) -> None:
+        """Give up the documents that wait for an aborted call: they are unattempted."""
         with self._lock:
-            task = self._by_request.pop(completion.request_id)
-            task.waiting.discard(completion.request_id)
-            task.received.append(completion)
-            if task.waiting:
-                return []
-            try:
-                requests = task.calls.send(task.received)
-            except StopIteration as done:
-                self.num_open -= 1
-                draft: Draft = done.value
-                return draft
-            self._wait(task, requests)
-            return requests
+            call = self._calls.pop(request_id)
+            for task in self._waiting.pop(call.key):
+                self.num_open -= not task.is_dropped
+                task.is_dropped = True
+
+    def _move(self, task: _Task, moved: Moved) -> None:
+        try:
+            asked = task.calls.send([task.rows[call.key] for call in task.asked])
+        except StopIteration as done:
+            self.num_open -= 1
+            moved.rows.append(done.value)
+            return
+        self._ask(task, asked, moved)
+
+    def _ask(self, task: _Task, asked: list[Call], moved: Moved) -> None:
+        task.asked, task.rows = asked, self._known(asked)
+        for call in {call.key: call for call in asked if call.key not in task.rows}.values():
+            if call.key not in self._waiting:
+                self._calls[call.request.request_id] = call
+                moved.requests.append(call.request)
+            self._waiting.setdefault(call.key, []).append(task)
+        if not task.is_waiting:
+            self._move(task, moved)
+
+    def _known(self, asked: Sequence[Call]) -> dict[bytes, Summary]:
+        nested = [call.key for call in asked if call.document_key is not None]
+        if not nested:
+            return {}
+        recent = {key: self._recent[key] for key in nested if key in self._recent}
+        missing = [key for key in nested if key not in recent]
+        return recent | (self._recall(missing) if missing else {})
+
+    def _remember(self, row: Summary) -> None:
+        self._recent[row.key] = row
+        if len(self._recent) > ROWS_KEPT:
+            self._recent.popitem(last=False)

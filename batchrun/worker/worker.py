@@ -2,25 +2,26 @@
 
     feeder     documents → requests, a bounded number ahead
     engine     admission → add → step, and nothing else between the steps
-    collector  completions → drafts → text
+    collector  completions → text → rows, and what they lead to
     committer  rows → disk
 
 The main thread only watches, so that it answers signals while a step is long.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from threading import Event, Semaphore, Thread
+from threading import Event, Lock, Semaphore, Thread
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
-from batchrun.prompts.tokenizer import Tokenizer
-from batchrun.records import Completion, Document, MemoStatus, Request, Summary
+from batchrun.records import Completion, Document, FinishReason, MemoStatus, Request, Summary
 from batchrun.worker.admission import Admission
+from batchrun.worker.answers import answer
+from batchrun.worker.calls import CallSettings
 from batchrun.worker.committer import Committer
-from batchrun.worker.summarizer import CallSettings, Draft, finish
-from batchrun.worker.tasks import Tasks
+from batchrun.worker.tasks import Recall, Tasks
 
 BATCHES_AHEAD = 4
 """Batches of requests (each a batch of the documents' iterator) made before the engine asks for them."""
@@ -32,22 +33,28 @@ STEPS_BEHIND = 64
 
 @dataclass
 class Tally:
-    """Counts of this run; written by the collector alone."""
+    """Counts of this run: documents by status and flag, and the tokens of the calls that it computed."""
 
     ok: int = 0
     failed: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    flagged: Counter[str] = field(default_factory=Counter)
 
     @property
     def computed(self) -> int:
         return self.ok + self.failed
 
-    def add(self, rows: Sequence[Summary]) -> None:
+    def add_documents(self, rows: Iterable[Summary]) -> None:
         for row in rows:
             self.ok += row.status is MemoStatus.OK
             self.failed += row.status is MemoStatus.FAILED
+            if row.flags:
+                self.flagged.update(row.flags)
+
+    def add_calls(self, rows: Iterable[Summary]) -> None:
+        for row in rows:
             self.input_tokens += row.input_tokens
             self.output_tokens += row.output_tokens
             self.cached_tokens += row.cached_tokens
@@ -69,13 +76,13 @@ class Worker:
         *,
         documents: Iterator[list[Document]],
         settings: CallSettings,
-        tokenizer: Tokenizer,
+        recall: Recall,
         start_engine: Callable[[], Engine],
         commit: Callable[[Sequence[Summary]], None],
     ) -> None:
         self._documents = documents
-        self._tasks = Tasks(settings)
-        self._tokenizer = tokenizer
+        self._tasks = Tasks(settings, recall)
+        self._tokenizer = settings.tokenizer
         self._start_engine = start_engine
         self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
         self._completions: SimpleQueue[list[Completion] | None] = SimpleQueue()
@@ -84,6 +91,7 @@ class Worker:
         self._fed = Event()
         self._stop = Event()
         self._collected = Event()
+        self._keeping = Lock()
         self._errors: list[BaseException] = []
         self._committer = Committer(commit)
         self._engine: Engine | None = None
@@ -174,8 +182,9 @@ class Worker:
             self._ahead.acquire()
             if self._stop.is_set():
                 return
-            requests = [request for document in batch for request in self._tasks.open(document)]
-            self._requests.put(_Requests(requests=requests, ahead=True))
+            moved = self._tasks.open(batch)
+            self._keep(moved.rows, moved.rows)
+            self._requests.put(_Requests(requests=moved.requests, ahead=True))
         self._fed.set()
         if self._tasks.num_open == 0:
             self._requests.put(None)
@@ -234,18 +243,36 @@ class Worker:
 
     def _collect(self) -> None:
         while (completions := self._completions.get()) is not None:
-            drafts: list[Draft] = []
-            for completion in completions:
-                outcome = self._tasks.receive(completion)
-                if isinstance(outcome, Draft):
-                    drafts.append(outcome)
-                elif outcome:
-                    self._requests.put(_Requests(requests=outcome, ahead=False))
-            if drafts:
-                rows = finish(drafts, self._tokenizer, self.engine_label or "")
-                self.tally.add(rows)
-                self._committer.add(rows)
+            answers = self._answers(completions)
+            self.tally.add_calls(answers)
+            moved = self._tasks.receive(answers)
+            nested = [row for row in answers if row.document_key is not None]
+            self._keep(moved.rows, [*nested, *moved.rows])
+            if moved.requests:
+                self._requests.put(_Requests(requests=moved.requests, ahead=False))
             self._behind.release()
             if self._fed.is_set() and self._tasks.num_open == 0:
                 self._requests.put(None)
         self._collected.set()
+
+    def _answers(self, completions: Sequence[Completion]) -> list[Summary]:
+        """The rows of calls, detokenized together. An aborted call has none: it is unattempted."""
+        attempted = []
+        for completion in completions:
+            if completion.finish_reason is FinishReason.ABORT:
+                self._tasks.drop(completion.request_id)
+            else:
+                attempted.append(completion)
+        texts = self._tokenizer.decode([completion.token_ids for completion in attempted])
+        engine = self.engine_label or ""
+        return [
+            answer(self._tasks.call(completion.request_id), completion, text, engine)
+            for completion, text in zip(attempted, texts, strict=True)
+        ]
+
+    def _keep(self, documents: Sequence[Summary], rows: Sequence[Summary]) -> None:
+        """Count finished documents, and hand rows to the store."""
+        with self._keeping:
+            self.tally.add_documents(documents)
+            if rows:
+                self._committer.add(rows)

@@ -10,13 +10,35 @@ import pyarrow.parquet as pq
 
 from batchrun.documents import DocumentBatch, Verdict
 from batchrun.planning import spool
+from batchrun.planning.measure import PlanSettings
 from batchrun.planning.plan import PlanRecord, encode_types, write_record
-from batchrun.planning.planner import Counted, Planner, PlanSettings
+from batchrun.planning.planner import Counted, Planner
 from batchrun.planning.work import SettledKeys, Work
+from batchrun.prompts.frames import PromptFrame, Prompts
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.workspace import CorpusPaths
 
-SETTINGS = PlanSettings(frame_tokens=10, max_tokens=20, max_model_len=200, edges=(16, 32))
+
+class TenTokens(Prompts):
+    """Every prompt has ten tokens around its document; those that name a column have their words besides."""
+
+    template_tokens = 10
+
+    def __init__(self) -> None:
+        pass
+
+    def document(self, _: Mapping[str, str]) -> PromptFrame:
+        return PromptFrame(prefix=[0] * 6, suffix=[0] * 4)
+
+    def document_words(self, values: Mapping[str, str]) -> str:
+        return " ".join(values.values())
+
+    def part(self, number: int, title: str, values: Mapping[str, str]) -> PromptFrame:
+        return self.document(values)
+
+
+FRAME_TOKENS = 10
+SETTINGS = PlanSettings(prompts=TenTokens(), max_tokens=20, max_model_len=200, edges=(16, 32), policy="fail")
 """A document may have 170 tokens; buckets begin at documents of 0, 6 and 22 tokens."""
 
 SETTLED = pa.schema(
@@ -37,6 +59,7 @@ def make_batch(
     ids: Any = None,
     verdicts: Mapping[int, Verdict] | None = None,
     flags: Mapping[int, tuple[str, ...]] | None = None,
+    variables: Mapping[str, Sequence[str | None]] | None = None,
 ) -> DocumentBatch:
     ids = pa.array(range(first_row, first_row + len(texts)), pa.int64()) if ids is None else ids
     return DocumentBatch(
@@ -46,6 +69,7 @@ def make_batch(
         carried=pa.record_batch({"doc_id": ids}),
         verdicts=verdicts or {},
         flags=flags or {},
+        variables=None if variables is None else pa.record_batch(dict(variables)),
     )
 
 
@@ -138,6 +162,7 @@ def make_plan(
     record = PlanRecord(
         signature={"files": []},
         sources=["a.parquet"],
+        variables=list(settings.variables),
         num_rows=counted.num_rows,
         decided=counted.decided,
         num_duplicate_ids=counted.num_duplicate_ids,

@@ -14,14 +14,23 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from batchrun.documents import EMPTY, DocumentBatch, Verdict
+from batchrun.keys import document_key
 from batchrun.planning import planner as planner_module
 from batchrun.planning import spool as spool_module
 from batchrun.planning.plan import PLAN_SCHEMA, encode_types, read_record, write_record
-from batchrun.planning.planner import document_key
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import ErrorType, Flag, RowStatus
 from tests.fixtures import ID_COLUMNS, tokenizer_of
-from tests.planning.plans import SETTINGS, digits, make_batch, make_plan, make_planner, paths_in, settled
+from tests.planning.plans import (
+    FRAME_TOKENS,
+    SETTINGS,
+    digits,
+    make_batch,
+    make_plan,
+    make_planner,
+    paths_in,
+    settled,
+)
 
 BROKEN = Verdict(status=RowStatus.FAILED, error_type=ErrorType.INVALID_JSON, error="line 7 is no JSON")
 
@@ -363,7 +372,7 @@ def test_rows_in_are_rows_out_and_texts_once(
                 counts.skipped + counts.unusable + counts.duplicate + counts.reused + counts.to_run
             )
             assert (len(done), len(to_run)) == (counts.reused, counts.to_run)
-            assert sum(to_run.values()) + SETTINGS.frame_tokens * len(to_run) == counts.to_run_tokens
+            assert sum(to_run.values()) + FRAME_TOKENS * len(to_run) == counts.to_run_tokens
             assert work.num_missing == 0
             documents = [document for some in work.documents() for document in some]
         assert to_run == {document.key: len(document.token_ids) for document in documents}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from batchrun.keys import document_key
 from batchrun.planning import spool
-from batchrun.planning.planner import document_key
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import Bucket
 from tests.fixtures import tokenizer_of

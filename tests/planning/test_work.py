@@ -9,10 +9,10 @@ import pytest
 
 from batchrun.documents import EMPTY
 from batchrun.errors import DamageError, ExitCode
+from batchrun.keys import document_key
 from batchrun.planning import planner as planner_module
 from batchrun.planning import spool as spool_module
 from batchrun.planning import work as work_module
-from batchrun.planning.planner import document_key
 from batchrun.planning.work import WorkCounts
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import Document

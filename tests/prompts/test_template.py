@@ -9,11 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchrun.errors import ConfigError, ExitCode
-from batchrun.prompts.template import STAND_IN, PromptFrame, prompt_frame
+from batchrun.prompts.frames import PromptFrame, job_prompts
+from batchrun.prompts.template import STAND_IN
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.spec import PromptSpec
 from tests.fixtures import tokenizer_of
 from tests.prompts.kinds import BEGIN, PRINTABLE, tokenizers_of
+
+
+def prompt_frame(folder: Path, prompt: PromptSpec, tokenizer: Tokenizer) -> PromptFrame:
+    return job_prompts(folder, prompt, tokenizer).document({})
+
 
 PROMPT = PromptSpec(system="Be faithful.", instruction="Summarize this.")
 TURNS = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{% endfor %}{{ '[answer]' if add_generation_prompt }}"
@@ -201,18 +207,37 @@ def test_a_template_that_fails_is_an_error_of_the_model(
 @pytest.mark.parametrize(
     "config", [{}, {"chat_template": None}, {"chat_template": [{"name": "tool_use", "template": "X"}]}]
 )
-def test_a_base_model_is_refused(tmp_path: Path, tiny_llama: Path, config: dict[str, Any]) -> None:
-    """Without a chat template nobody knows how the model wants to be asked."""
-    error = refusal(model_folder(tmp_path, None, **config), tokenizer_of(tiny_llama))
-    assert (
-        f"{tmp_path} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json)\n"
-        "Use an instruct model."
-    ) == str(error)
+def test_a_base_model_gets_the_words_as_they_are(
+    tmp_path: Path, tiny_llama: Path, config: dict[str, Any]
+) -> None:
+    """Without a chat template: system, instruction, document, and the line on which the summary begins."""
+    folder = model_folder(tmp_path, None, **config)
+    expected = "Be faithful.\n\nSummarize this.\n\nDOC\n\nSummary:"
+    assert expected == prompt_text(folder, tokenizer_of(tiny_llama))
 
 
-def test_a_folder_without_a_tokenizer_config_has_no_template(tmp_path: Path, tiny_llama: Path) -> None:
-    """The same message as for a base model."""
-    assert "has no chat template" in refusal(tmp_path, tokenizer_of(tiny_llama)).reason
+def test_a_base_model_begins_with_its_begin_token(tmp_path: Path) -> None:
+    """Once, where the model has one."""
+    tokenizer, measure = tokenizers_of("Llama 3 with BOS")
+    ids = prompt_frame(model_folder(tmp_path, None, bos_token=BEGIN), PROMPT, tokenizer).around([7, 8, 9])
+    assert [measure.token_to_id(BEGIN)] == [one for one in ids if one == measure.token_to_id(BEGIN)]
+    assert ids[0] == measure.token_to_id(BEGIN)
+
+
+@pytest.mark.parametrize(
+    ("template", "opens"),
+    [
+        ("{{ '' if enable_thinking is defined and enable_thinking is false else '<think>' }}" + TURNS, False),
+        (TURNS + "{{ '<think>\n' }}", True),
+    ],
+)
+def test_thinking_is_off_where_the_template_allows(
+    tmp_path: Path, tiny_llama: Path, template: str, opens: bool
+) -> None:
+    """Elsewhere it is known that the answer begins inside a thought."""
+    folder = model_folder(tmp_path, template)
+    assert opens == job_prompts(folder, PROMPT, tokenizer_of(tiny_llama)).opens_thought
+    assert opens == ("<think>" in prompt_text(folder, tokenizer_of(tiny_llama)))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '"x"'])
@@ -229,7 +254,6 @@ def test_a_broken_config_is_named(tmp_path: Path, tiny_llama: Path, content: str
     [
         (TURNS + TURNS, "Summarize."),
         ("{{ messages[-1]['role'] }}", "Summarize."),
-        (TURNS, f"Summarize {STAND_IN}."),
     ],
 )
 def test_a_document_stands_in_the_prompt_exactly_once(

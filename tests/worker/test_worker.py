@@ -4,31 +4,46 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
-from batchrun.prompts.template import PromptFrame
+from batchrun.prompts.frames import Prompts
+from batchrun.prompts.template import ChatTemplate
+from batchrun.prompts.token_batch import TokenBatch, from_lists
 from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Request, Summary
 from batchrun.worker.admission import Admission
+from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
-from batchrun.worker.summarizer import CallSettings, sampling_seed
 from batchrun.worker.tasks import Tasks
 from batchrun.worker.worker import Worker
 
 LIMITS = EngineLimits(
     max_model_len=100, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
 )
-SETTINGS = CallSettings(
-    frame=PromptFrame(prefix=[1, 2], suffix=[3]), max_tokens=5, temperature=0.0, top_p=1.0, seed=0
-)
 
 
 class Letters:
-    """Decodes token n as the n-th letter."""
+    """Token n is the n-th letter; other characters have none."""
+
+    def encode_documents(self, texts: Sequence[str]) -> TokenBatch:
+        return from_lists([[ord(letter) - 97 for letter in text if letter.isalpha()] for text in texts])
 
     def decode(self, outputs: Sequence[Sequence[int]]) -> list[str]:
         return ["".join(chr(97 + token) for token in tokens) for tokens in outputs]
+
+
+LETTERS: Any = Letters()
+SETTINGS = CallSettings(
+    prompts=Prompts("", ChatTemplate(before=[1, 2], after=[3]), LETTERS),
+    tokenizer=LETTERS,
+    max_model_len=100,
+    max_tokens=5,
+    temperature=0.0,
+    top_p=1.0,
+    seed=0,
+)
 
 
 class HeldEngine:
@@ -85,7 +100,7 @@ def make_worker(engine: HeldEngine, number: int, rows: list[Summary]) -> Worker:
     return Worker(
         documents=documents(number),
         settings=SETTINGS,
-        tokenizer=Letters(),  # type: ignore[arg-type]
+        recall=lambda _: {},
         start_engine=lambda: engine,
         commit=rows.extend,
     )
@@ -233,10 +248,11 @@ def test_a_disk_that_fails_ends_the_run() -> None:
 
 def test_a_completion_that_nobody_asked_for_is_fatal() -> None:
     """An engine that gives one output too many is not believed."""
-    tasks = Tasks(SETTINGS)
-    stranger = Completion(request_id="x", token_ids=[], finish_reason=FinishReason.STOP, input_tokens=0)
+    tasks = Tasks(SETTINGS, lambda _: {})
     with pytest.raises(KeyError):
-        tasks.receive(stranger)
+        tasks.call("x")
+    with pytest.raises(KeyError):
+        tasks.receive([Summary(key=bytes(16), status=MemoStatus.OK)])
 
 
 def request(name: str, tokens: int, max_tokens: int = 0) -> Request:
