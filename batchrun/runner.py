@@ -137,7 +137,7 @@ class Run:
             )
             if work.counts.to_run:
                 self._run(work)
-                release_unused()
+        release_unused()
         return self._finish(plan)
 
     def _clean(self) -> None:
