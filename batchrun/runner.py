@@ -138,7 +138,7 @@ class Run:
             )
             if work.counts.to_run:
                 self._run(work, plan.variables)
-                release_unused()
+        release_unused()
         return self._finish(plan)
 
     def _clean(self) -> None:

@@ -1,6 +1,6 @@
 """The memo table of one job and seed: what is committed is there after any crash, and is found again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +14,7 @@ from batchrun.records import PERMANENT_ERRORS, Summary
 from batchrun.scratch import remove_dead
 from batchrun.store import segments
 from batchrun.store.lock import holder_of
+from batchrun.store.rows import rows_of
 from batchrun.workspace import JobPaths
 
 T = TypeVar("T")
@@ -108,12 +109,9 @@ class Checkpoints:
 
     def table(self) -> pa.Table:
         """The memo table, one row a key, in no order; for tests and small tables, since it is held whole."""
-        sql = statements(__package__)["winning_rows"]
 
         def task(database: Database, files: list[str]) -> pa.Table:
-            if not files:
-                return segments.SCHEMA.empty_table()
-            return database.read(sql, {"segments": files}).read_all().cast(segments.SCHEMA)
+            return pa.concat_tables([segments.SCHEMA.empty_table(), *winning_rows(database, files)])
 
         return self.read(task)
 
@@ -157,13 +155,11 @@ class Checkpoints:
         try:
             with Database(self.paths.scratch) as database:
                 find_winners(database, small)
-                sql = statements(__package__)["winning_rows"]
-                found = database.read(sql, {"segments": [str(path) for path in small]}, 1 << 14)
                 with pq.ParquetWriter(
                     temporary, segments.SCHEMA, compression="zstd", compression_level=1
                 ) as writer:
-                    for batch in found:
-                        writer.write_batch(batch.cast(segments.SCHEMA))
+                    for rows in winning_rows(database, small):
+                        writer.write_table(rows)
             stem = f"{self.run_id}-c{self._num_commits:06d}"
             self._num_commits += 1
             return segments.name_by_content(temporary, self.paths.segments, stem)
@@ -189,3 +185,9 @@ def find_winners(database: Database, files: Sequence[Path]) -> None:
     (has_rivals,) = database.one(named["has_rivals"])
     connection.execute(named["winners" if has_rivals else "only_winners"])
     connection.execute("DROP TABLE narrow")
+
+
+def winning_rows(database: Database, files: Sequence[Path | str]) -> Iterator[pa.Table]:
+    """The rows that `winner` names, file by file."""
+    for file in files:
+        yield from rows_of(database, Path(file), statements(__package__)["winning_places"])

@@ -1,6 +1,7 @@
 """The finished calls of long documents, found again by key, so that a document goes on in its middle."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -11,6 +12,7 @@ from batchrun.database import Database, statements
 from batchrun.records import FinishReason, MemoStatus, Summary
 from batchrun.store import segments
 from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.rows import rows_of
 
 
 class NestedCalls:
@@ -43,17 +45,18 @@ class NestedCalls:
             self._database = None
 
     def _copy(self, source: Database, files: list[str]) -> int:
-        """Take the rows over from the database in which the table was read; returns how many there are."""
+        """Take the rows over from the segments; returns how many there are."""
         assert self._database is not None
-        named = statements(__package__)
-        self._database.connection.execute("DROP TABLE IF EXISTS nested")
-        if not files:
-            return 0
-        source.connection.execute(named["create_nested"], {"segments": files})
-        self._database.connection.register("found", source.read("FROM nested"))
-        self._database.connection.execute("CREATE TEMP TABLE nested AS FROM found")
-        self._database.connection.unregister("found")
-        return int(self._database.one("SELECT count(*) FROM nested")[0])
+        connection = self._database.connection
+        connection.register("no_rows", segments.SCHEMA.empty_table())
+        connection.execute("CREATE OR REPLACE TEMP TABLE nested AS FROM no_rows")
+        num_rows = 0
+        for file in files:
+            for rows in rows_of(source, Path(file), statements(__package__)["nested_places"]):
+                connection.register("found", rows)
+                connection.execute("INSERT INTO nested FROM found")
+                num_rows += rows.num_rows
+        return num_rows
 
 
 def _summary(row: dict[str, Any]) -> Summary:

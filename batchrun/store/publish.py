@@ -24,6 +24,8 @@ from batchrun.errors import DamageError, OutputError
 from batchrun.records import RowCounts, RowStatus
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
+from batchrun.store.partitions import Partitions
+from batchrun.store.rows import rows_of
 
 METADATA_KEY = b"batchrun"
 
@@ -94,17 +96,17 @@ def publish(publication: Publication, checkpoints: Checkpoints, target: Path, ow
     """
     counts: Counter[str] = Counter()
     with scratch_folder(checkpoints.paths.scratch, "publish") as name:
-        parts = Path(name) / "parts"
-        checkpoints.read(
-            lambda database, files: _partition(database, files, publication, parts), check_all=True
+        folder = Path(name) / "parts"
+        parts = checkpoints.read(
+            lambda database, files: _partition(database, files, publication, folder), check_all=True
         )
         with atomic_file.replacing(target, owner) as temporary:
             _write(publication, parts, temporary, counts)
     return RowCounts(total=sum(counts.values()), **{status: counts[status] for status in RowStatus})
 
 
-def _partition(database: Database, files: list[str], publication: Publication, folder: Path) -> None:
-    """Cut the memo rows that the plan needs into `folder/part=<n>/*.parquet`."""
+def _partition(database: Database, files: list[str], publication: Publication, folder: Path) -> Partitions:
+    """Cut the memo rows that the plan needs by its row groups."""
     named = statements(__package__)
     connection = database.connection
     if folder.exists():  # listed again
@@ -114,18 +116,12 @@ def _partition(database: Database, files: list[str], publication: Publication, f
     for keys in _planned_keys(publication.plan):
         connection.register("keys", keys)
         connection.execute("INSERT INTO planned SELECT * FROM keys")
-    if files:
-        connection.execute(named["located"])
-        connection.execute("SET partitioned_write_flush_threshold = 8192")
-        rows = named["partitioned_rows"].replace("$segments", _sql_list(files))
-        connection.execute(
-            f"COPY ({rows}) TO {_sql_list([str(folder)])[1:-1]} (FORMAT parquet, PARTITION_BY part, OVERWRITE_OR_IGNORE)"
-        )
-
-
-def _sql_list(files: list[str]) -> str:
-    """A list of paths as an SQL literal: COPY takes no parameters."""
-    return "[" + ", ".join("'" + path.replace("'", "''") + "'" for path in files) + "]"
+    connection.execute(named["located"])
+    parts = Partitions(folder)
+    for file in files:
+        for rows in rows_of(database, Path(file), named["located_rows"]):
+            parts.add(rows.select([*_MEMO_COLUMNS, "status", "flags", "part", "ordinal"]))
+    return parts
 
 
 def _read(file: pq.ParquetFile, part: int, columns: list[str] | None = None) -> pa.Table:
@@ -150,13 +146,14 @@ def _planned_keys(plan: pq.ParquetFile) -> Iterator[pa.Table]:
         yield keys.filter(pc.is_valid(keys["hash_hi"]))
 
 
-def _write(publication: Publication, folder: Path, temporary: Path, counts: Counter[str]) -> None:
+def _write(publication: Publication, parts: Partitions, temporary: Path, counts: Counter[str]) -> None:
     schema = _schema(publication)
     start = 0
     with pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1) as writer:
         for part in range(publication.plan.num_row_groups):
             plan, carried = _row_group(publication.plan, part), _row_group(publication.carried, part)
-            table = _join(publication, plan, carried, _memo(folder, part), start, schema)
+            memo = parts.take(part, "ordinal")
+            table = _join(publication, plan, carried, memo, start, schema)
             assert table.num_rows == plan.num_rows == carried.num_rows, "rows in must be rows out"
             writer.write_table(table)
             start += table.num_rows
@@ -194,13 +191,6 @@ def _schema(publication: Publication) -> pa.Schema:
     return pa.schema(
         list((fields | kept).items()), metadata={METADATA_KEY: msgspec.json.encode(publication.metadata)}
     )
-
-
-def _memo(folder: Path, number: int) -> pa.Table | None:
-    files = sorted((folder / f"part={number}").glob("*.parquet"))
-    if not files:
-        return None
-    return pa.concat_tables([pq.ParquetFile(path).read() for path in files]).sort_by("ordinal")
 
 
 def _join(

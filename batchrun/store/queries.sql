@@ -25,10 +25,8 @@ SELECT hash_hi, hash_lo, rank = 2 OR (rank = 1 AND error_type IN (SELECT unnest(
 FROM winner
 WHERE rank > 0 AND NOT is_nested
 
--- winning_rows: the memo table itself
-SELECT rows.* EXCLUDE (filename, file_row_number)
-FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
-SEMI JOIN winner ON rows.filename = winner.file AND rows.file_row_number = winner.place
+-- winning_places: where the rows of the memo table lie in a file
+SELECT place FROM winner WHERE file = $file ORDER BY place
 
 -- create_planned: the keys of the plan, by its row group and the number of the row in it
 CREATE TEMP TABLE planned (part INTEGER, ordinal BIGINT, hash_hi UBIGINT, hash_lo UBIGINT)
@@ -37,20 +35,14 @@ CREATE TEMP TABLE planned (part INTEGER, ordinal BIGINT, hash_hi UBIGINT, hash_l
 CREATE TEMP TABLE located AS
 SELECT part, ordinal, file, place FROM planned JOIN winner USING (hash_hi, hash_lo)
 
--- partitioned_rows: the memo rows that the output needs, cut by row group of the plan
-SELECT located.part, located.ordinal, rows.* EXCLUDE (filename, file_row_number)
-FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
-JOIN located ON rows.filename = located.file AND rows.file_row_number = located.place
+-- located_rows: the rows of a file that the output needs, with the plan's row group and the row's number
+SELECT place, part, ordinal FROM located WHERE file = $file ORDER BY place
 
 -- count_winners: documents by rank
 SELECT rank, count(*) FROM winner WHERE NOT is_nested GROUP BY rank
 
--- create_nested: the finished calls of long documents
-CREATE TEMP TABLE nested AS
-SELECT rows.* EXCLUDE (filename, file_row_number)
-FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
-SEMI JOIN (FROM winner WHERE is_nested AND rank = 2) found
-ON rows.filename = found.file AND rows.file_row_number = found.place
+-- nested_places: where the finished calls of long documents lie in a file
+SELECT place FROM winner WHERE file = $file AND is_nested AND rank = 2 ORDER BY place
 
 -- nested_rows: of the keys asked for, those finished
 SELECT nested.* FROM nested SEMI JOIN asked USING (hash_hi, hash_lo)

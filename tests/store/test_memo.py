@@ -6,10 +6,12 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from batchrun.database import Database
 from batchrun.records import ErrorType, Summary
 from batchrun.store import checkpoints as checkpoints_module
 from batchrun.store import segments
@@ -125,6 +127,20 @@ def test_compaction_keeps_one_file_and_every_row(tmp_path: Path) -> None:
     assert before == contents(open_store(tmp_path))
     store.compact()
     assert 1 == len(segments.listed(store.paths.segments))
+
+
+def test_wide_rows_need_no_more_of_the_database_than_narrow_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 MB of summaries are compacted under a limit of 24 MB: the rows themselves do not pass through it."""
+    monkeypatch.setattr(Database.__init__, "__kwdefaults__", {"memory_limit": "24MB"})
+    store = open_store(tmp_path)
+    wide = "".join(chr(33 + n * n % 90) for n in range(3000))
+    for number in range(checkpoints_module.COMPACT_FROM):
+        store.commit([ok(number * 1250 + row, f"{number} {row} {wide}") for row in range(1250)])
+    store.compact()
+    [path] = segments.listed(store.paths.segments)
+    assert checkpoints_module.COMPACT_FROM * 1250 == pq.read_metadata(path).num_rows
 
 
 def test_compaction_does_not_launder_damage(tmp_path: Path) -> None:
