@@ -53,7 +53,7 @@ def _forecast(job: Job, plan: PlanRecord, work: Work) -> Forecast:
         job_id=job.job_id,
         seed=job.seed,
         counts=work.counts,
-        outline=work.outline(job.spec.buckets.edges),
+        outline=work.outline(job.spec.buckets.edges, job.max_model_len - job.spec.output.max_tokens),
         too_long=plan.decided.get(ErrorType.PROMPT_TOO_LONG, 0),
         longest_document=longest_document(job),
         estimated_seconds=work.counts.to_run_tokens / rate if rate else None,

@@ -24,6 +24,7 @@ OTHER_VALUES: dict[str, Any] = {
     "output.temperature": 0.7,
     "output.top_p": 0.9,
     "long_documents.policy": "truncate",
+    "long_documents.overlap_share": 0.1,
     "columns.id": "key",
     "columns.text": "article",
     "buckets.edges": (512,),
@@ -125,15 +126,16 @@ def test_the_fingerprint_never_changes_unnoticed() -> None:
         "output.max_tokens": 10,
         "output.temperature": 0.5,
         "output.top_p": 0.9,
-        "long_documents.policy": "fail",
+        "long_documents.policy": "map_reduce",
+        "long_documents.overlap_share": 0.05,
         "engine.kind": "lead",
         "engine.dtype": "auto",
         "engine.max_model_len": 2048,
         "engine.options": {"a": [True, None, "é"], "b": 1},
-        "recipe": 1,
+        "recipe": 2,
     }
-    assert specs.fingerprint(fields) == "c7ba185c49cb8ed8d6a9c51070eaac6a"
-    assert specs.job_id("news", specs.fingerprint(fields)) == "news-c7ba185c"
+    assert specs.fingerprint(fields) == "ba0d2a4be72f69b796809f2efbf04c8e"
+    assert specs.job_id("news", specs.fingerprint(fields)) == "news-ba0d2a4b"
 
 
 @pytest.mark.parametrize(
@@ -287,6 +289,7 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
     top_p = 0.5
     [long_documents]
     policy = "fail"
+    overlap_share = 0
     [columns]
     id = "key"
     text = "body"
@@ -311,6 +314,7 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
         "output.temperature": 1.0,
         "output.top_p": 0.5,
         "long_documents.policy": "fail",
+        "long_documents.overlap_share": 0.0,
         "columns.id": "key",
         "columns.text": "body",
         "buckets.edges": (),

@@ -103,8 +103,8 @@ class Work:
             to_run_tokens=tokens,
         )
 
-    def outline(self, edges: tuple[int, ...]) -> WorkOutline:
-        """Buckets and padding of what is to run, in one pass over its lengths."""
+    def outline(self, edges: tuple[int, ...], room: int) -> WorkOutline:
+        """Buckets and padding of what is to run, in one pass over its lengths; what is longer than `room` is long."""
         buckets = make_buckets(edges)
         padding = Padding(edges)
         documents = np.zeros(len(buckets), np.int64)
@@ -112,7 +112,7 @@ class Work:
         for batch in self._database.read(statements(__package__)["todo_lengths"]):
             lengths = batch["input_tokens"].to_numpy()
             padding.add(lengths)
-            bucket_of = assign(edges, lengths)
+            bucket_of = np.where(lengths > room, len(buckets) - 1, assign(edges, lengths))
             documents += np.bincount(bucket_of, minlength=len(buckets))
             tokens += np.bincount(bucket_of, weights=lengths, minlength=len(buckets)).astype(np.int64)
         labels = [bucket.label for bucket in buckets]

@@ -8,7 +8,7 @@ decided from the front, so that a text that grew at its end keeps the parts befo
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ STUMP_SHARE = 0.25
 _HEADING = re.compile(r"\s*(#{1,6} |<h[1-6]|[^\n]{1,120}\n([=\-~^*\"+#])\2{2,}[ \t]*(\n|\Z))")
 TITLE_SEARCHED = 2000
 TITLE_CHARACTERS = 120
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _ENDS = (re.compile(r"\n[ \t]*\n\s*\Z"), re.compile(r"\n\s*\Z"), re.compile(r"[.!?。！？…][\"'”’)\]]*\s*\Z"))
 
 
@@ -53,7 +54,9 @@ class Splitter:
         bounds, tokens = self._pieces(text, room)
         spans = list(self._pack(text, bounds, tokens, room))
         parts = self._encode(text, [(int(bounds[low]), int(bounds[high])) for low, high in spans])
-        return [fitting for part in parts for fitting in self._fitting(text, part, room)]
+        fitting = [one for part in parts for one in self._fitting(text, part, room)]
+        ends = [0, *accumulate((part.end for part in fitting), max)]
+        return [part for part, before in zip(fitting, ends, strict=False) if part.end > before or not text]
 
     def _pieces(self, text: str, room: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where n pieces begin and end (n + 1 places), and the tokens of each."""
@@ -63,6 +66,7 @@ class Splitter:
         for start, end in pairwise(_blocks(text)):
             lengths = [len(piece) for piece in splitter.chunks(text[start:end])]
             bounds += (start + np.cumsum(lengths)).tolist()
+        bounds = sorted({*bounds, *(found.end() for found in _PARAGRAPH.finditer(text))} | {len(text)})
         while True:
             tokens = self._tokenizer.encode_documents([text[a:b] for a, b in pairwise(bounds)]).lengths
             if tokens.max(initial=0) <= room or max(b - a for a, b in pairwise(bounds)) == 1:
@@ -117,7 +121,7 @@ def title_of(text: str, values: Mapping[str, str]) -> str:
     if given := values.get("title", "").strip():
         return given
     lines = [line.strip() for line in text[:TITLE_SEARCHED].splitlines()]
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+    for line, below in pairwise([*lines, ""]):
         if not line or line.startswith("..") or _is_ruler(line):  # comments and overlines of reStructuredText
             continue
         if line.startswith("#"):

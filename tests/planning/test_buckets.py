@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from batchrun.planning import buckets
 from batchrun.planning.buckets import Padding, assign, make_buckets
-from batchrun.records import Bucket
+from batchrun.records import LONG, Bucket
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,8 @@ from batchrun.records import Bucket
 )
 def test_buckets_cover_all_lengths(edges: tuple[int, ...], expected: list[tuple[int, int | None]]) -> None:
     """From 0 to no end, one beginning where the other ends."""
-    assert [Bucket(lower=lower, upper=upper) for lower, upper in expected] == make_buckets(edges)
+    assert [Bucket(lower=lower, upper=upper) for lower, upper in expected] == make_buckets(edges)[:-1]
+    assert LONG == make_buckets(edges)[-1]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def rows_of(*lengths: int) -> pa.RecordBatch:
     """Spool rows of as many tokens each."""
     ids = [pa.array(range(length), pa.uint32()).buffers()[1].to_pybytes()[: 4 * length] for length in lengths]
     numbers = pa.array(range(len(lengths)), pa.uint64())
-    return pa.record_batch([numbers, numbers, pa.array(ids, pa.large_binary())], schema=spool.SCHEMA)
+    rest = [pa.nulls(len(lengths), field.type) for field in list(spool.SCHEMA)[3:]]
+    return pa.record_batch([numbers, numbers, pa.array(ids, pa.large_binary()), *rest], schema=spool.SCHEMA)
 
 
 def test_parts_come_in_the_order_of_work(tmp_path: Path) -> None:

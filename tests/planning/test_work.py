@@ -133,9 +133,9 @@ def test_the_outline_is_of_what_is_to_run(tmp_path: Path, tokenizer: Tokenizer) 
     """Documents and prompt tokens by bucket, half-open; padding shares beside them."""
     plan = plan_lengths(tmp_path, tokenizer, 5, 6, 21, 22, 100, 3)
     with plan.work([(key(100), True, 0)]) as work:
-        outline = work.outline((16, 32))
-        assert outline.documents_by_bucket == {"0–16": 2, "16–32": 2, "32+": 1}
-        assert outline.tokens_by_bucket == {"0–16": 28, "16–32": 47, "32+": 32}
+        outline = work.outline((16, 32), 100)
+        assert outline.documents_by_bucket == {"0–16": 2, "16–32": 2, "32+": 1, "long": 0}
+        assert outline.tokens_by_bucket == {"0–16": 28, "16–32": 47, "32+": 32, "long": 0}
         assert pytest.approx(outline.padding_without_buckets) == 1 - 107 / (5 * 32)
         assert pytest.approx(outline.padding_with_buckets) == 1 - 107 / (2 * 15 + 2 * 31 + 32)
 
@@ -143,8 +143,8 @@ def test_the_outline_is_of_what_is_to_run(tmp_path: Path, tokenizer: Tokenizer) 
 def test_the_outline_of_nothing(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """Every bucket is shown, empty; there is no padding."""
     with make_plan(tmp_path, tokenizer, []).work() as work:
-        outline = work.outline((16,))
-    assert {"0–16": 0, "16+": 0} == outline.documents_by_bucket == outline.tokens_by_bucket
+        outline = work.outline((16,), 100)
+    assert {"0–16": 0, "16+": 0, "long": 0} == outline.documents_by_bucket == outline.tokens_by_bucket
     assert (outline.padding_without_buckets, outline.padding_with_buckets) == (0.0, 0.0)
 
 

@@ -4,45 +4,20 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
-from batchrun.prompts.frames import Prompts
-from batchrun.prompts.template import ChatTemplate
-from batchrun.prompts.token_batch import TokenBatch, from_lists
 from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Request, Summary
 from batchrun.worker.admission import Admission
-from batchrun.worker.calls import CallSettings, sampling_seed
+from batchrun.worker.calls import sampling_seed
 from batchrun.worker.committer import Committer
 from batchrun.worker.tasks import Tasks
 from batchrun.worker.worker import Worker
+from tests.worker.letters import SETTINGS
 
 LIMITS = EngineLimits(
     max_model_len=100, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
-)
-
-
-class Letters:
-    """Token n is the n-th letter; other characters have none."""
-
-    def encode_documents(self, texts: Sequence[str]) -> TokenBatch:
-        return from_lists([[ord(letter) - 97 for letter in text if letter.isalpha()] for text in texts])
-
-    def decode(self, outputs: Sequence[Sequence[int]]) -> list[str]:
-        return ["".join(chr(97 + token) for token in tokens) for tokens in outputs]
-
-
-LETTERS: Any = Letters()
-SETTINGS = CallSettings(
-    prompts=Prompts("", ChatTemplate(before=[1, 2], after=[3]), LETTERS),
-    tokenizer=LETTERS,
-    max_model_len=100,
-    max_tokens=5,
-    temperature=0.0,
-    top_p=1.0,
-    seed=0,
 )
 
 
