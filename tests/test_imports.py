@@ -30,6 +30,8 @@ LAYERS = (
         "verification",
         "diagnosis",
         "selection",
+        "collection",
+        "succession",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},
