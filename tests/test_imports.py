@@ -32,6 +32,7 @@ LAYERS = (
         "selection",
         "collection",
         "succession",
+        "usage",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},

@@ -80,7 +80,7 @@ class Checkpoints:
         return intact
 
     def _set_aside(self, path: Path) -> None:
-        folder = self.paths.seed_folder / "damaged"
+        folder = self.paths.damaged
         atomic_file.make_folder(folder)
         target = folder / path.name
         path.replace(target)
@@ -153,17 +153,21 @@ class Checkpoints:
 
     def _merge(self, small: Sequence[Path]) -> Path:
         """Write the winners among the rows of segments as one durable segment."""
+        with Database(self.paths.scratch) as database:
+            find_winners(database, small)
+            return self.rewrite(database, "winning_rows", small)
+
+    def rewrite(self, database: Database, statement: str, files: Sequence[Path]) -> Path:
+        """Write the rows that a named statement picks from segments as one durable segment."""
         temporary = atomic_file.temporary_path(self.paths.segments, self.run_id)
         try:
-            with Database(self.paths.scratch) as database:
-                find_winners(database, small)
-                sql = statements(__package__)["winning_rows"]
-                found = database.read(sql, {"segments": [str(path) for path in small]}, 1 << 14)
-                with pq.ParquetWriter(
-                    temporary, segments.SCHEMA, compression="zstd", compression_level=1
-                ) as writer:
-                    for batch in found:
-                        writer.write_batch(batch.cast(segments.SCHEMA))
+            sql = statements(__package__)[statement]
+            found = database.read(sql, {"segments": [str(path) for path in files]}, 1 << 14)
+            with pq.ParquetWriter(
+                temporary, segments.SCHEMA, compression="zstd", compression_level=1
+            ) as writer:
+                for batch in found:
+                    writer.write_batch(batch.cast(segments.SCHEMA))
             stem = f"{self.run_id}-c{self._num_commits:06d}"
             self._num_commits += 1
             return segments.name_by_content(temporary, self.paths.segments, stem)
