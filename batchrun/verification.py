@@ -124,6 +124,9 @@ def _output(path: Path, paths: CorpusPaths, plan: PlanRecord, record: RunRecord,
 def _books(record: RunRecord, num_rows: int, num_planned: int) -> str | None:
     """Whether a run's own counts and an output's length agree with the plan."""
     rows = record.rows
-    if not rows.is_balanced or rows.total != num_planned:
-        return f"run {record.run_id} recorded {rows.total:,} rows, planned were {num_planned:,}"
+    if rows.total != num_planned or not rows.is_balanced:
+        return (
+            f"run {record.run_id} recorded {rows.total:,} rows, planned were {num_planned:,}, and its statuses "
+            f"make {rows.ok + rows.failed + rows.skipped + rows.pending:,}"
+        )
     return None if num_rows == num_planned else f"it has {num_rows:,} rows, planned were {num_planned:,}"

@@ -100,6 +100,27 @@ def test_verify_names_what_is_wrong_with_an_output(published: tuple[Bench, Path,
     assert 0 == bench.run("verify", job).code
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("total", "recorded 21 rows, planned were 20"),
+        ("pending", "recorded 20 rows, planned were 20, and its statuses make 21"),
+    ],
+)
+def test_verify_balances_the_books_of_a_run(
+    field: str, said: str, published: tuple[Bench, Path, str]
+) -> None:
+    """`total = ok + failed + skipped + pending`, in the run record too."""
+    bench, _, job = published
+    [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
+    record = json.loads(path.read_bytes())
+    record["rows"][field] += 1
+    path.write_text(json.dumps(record))
+    result = bench.run("verify", job)
+    assert 75 == result.code
+    assert said in result.err
+
+
 def test_an_output_that_another_run_wrote_over_is_that_run_s(bench: Bench) -> None:
     """Every night a new file, and one output: only the last run is held to it."""
     for number in (3, 5):
