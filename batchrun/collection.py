@@ -21,6 +21,7 @@ from batchrun import atomic_file
 from batchrun.errors import DamageError, LockedError
 from batchrun.planning import plan as plans
 from batchrun.planning import spool
+from batchrun.runner import storage_errors
 from batchrun.store import sweep
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock, holder_of
@@ -79,20 +80,22 @@ class Collection:
 
 
 def survey(workspace: Workspace, job_ids: Sequence[str], older_than: timedelta) -> Collection:
-    """What a collection would take away. Takes no lock."""
+    """What a collection would take away. Takes no lock. Raises StorageError."""
     found = Collection()
-    for paths in _seeds(workspace, job_ids):
-        found += _Collector(paths, older_than).survey()
+    with storage_errors(workspace.home):
+        for paths in _seeds(workspace, job_ids):
+            found += _Collector(paths, older_than).survey()
     return found
 
 
 def collect(
     workspace: Workspace, job_ids: Sequence[str], older_than: timedelta, tell: Callable[[Item], None]
 ) -> Collection:
-    """Take it away, each item told when it is gone. Raises OSError; then the rest stays."""
+    """Take it away, each item told when it is gone. Raises StorageError; then the rest stays."""
     found = Collection()
-    for paths in _seeds(workspace, job_ids):
-        found += _Collector(paths, older_than).collect(tell)
+    with storage_errors(workspace.home):
+        for paths in _seeds(workspace, job_ids):
+            found += _Collector(paths, older_than).collect(tell)
     return found
 
 

@@ -13,10 +13,12 @@ from batchrun.errors import BatchrunError
 from batchrun.planning import spool
 from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_record
 from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
+from batchrun.runner import storage_errors
+from batchrun.selection import is_live
 from batchrun.store import segments
 from batchrun.store.audit import Audit
 from batchrun.telemetry.run_records import latest_runs
-from batchrun.workspace import CorpusPaths, Workspace
+from batchrun.workspace import CorpusPaths, JobPaths, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +30,46 @@ class Finding:
 
 
 def verify_job(workspace: Workspace, job_id: str) -> Iterator[Finding]:
-    """Check segments, plans, spools and outputs of a job. Reads only; mends nothing."""
+    """Check segments, plans, spools and outputs of a job. Reads only; mends nothing. Runs may go on beside."""
     latest = latest_runs(workspace, job_id)
     writers = _writers(workspace)
     for seed in workspace.job(job_id, 0).seeds():
         job = workspace.job(job_id, seed)
-        found = {path: _segment(path) for path in segments.listed(job.segments)}
-        yield from found.values()
-        intact = [path for path, finding in found.items() if finding.problem is None]
-        with Audit(intact, job.scratch) as audit:
-            for folder, record in latest:
-                if record.seed == seed:
-                    yield from _corpus(job.corpus(folder.name), record, writers, audit)
+        corpora = [(job.corpus(folder.name), record) for folder, record in latest if record.seed == seed]
+        with storage_errors(workspace.home):
+            found = _seed(job, corpora, writers)
+        yield from found
+
+
+def _seed(
+    job: JobPaths, corpora: list[tuple[CorpusPaths, RunRecord]], writers: dict[str | None, str]
+) -> list[Finding]:
+    """Where a run compacts meanwhile and a segment is gone, all is listed and checked again."""
+    while True:
+        listed = segments.listed(job.segments)
+        try:
+            found = _check(job, listed, corpora, writers)
+        except (DatabaseError, OSError):
+            if all(path.exists() for path in listed):
+                raise
+        else:
+            if all(path.exists() for path in listed):
+                return found
+
+
+def _check(
+    job: JobPaths,
+    listed: list[Path],
+    corpora: list[tuple[CorpusPaths, RunRecord]],
+    writers: dict[str | None, str],
+) -> list[Finding]:
+    found = {path: _segment(path) for path in listed}
+    intact = [path for path, finding in found.items() if finding.problem is None]
+    with Audit(intact, job.scratch) as audit:
+        of_corpora = [
+            finding for paths, record in corpora for finding in _corpus(paths, record, writers, audit)
+        ]
+    return [*found.values(), *of_corpora]
 
 
 def _writers(workspace: Workspace) -> dict[str | None, str]:
@@ -57,6 +87,9 @@ def _corpus(
     plan = read_record(paths)
     if plan is None and is_retired(paths):
         yield Finding(what=f"{paths.checkpoint} (its plan was taken away by gc)")
+        return
+    if plan is None and is_live(paths.checkpoint, record):
+        yield Finding(what=f"{paths.checkpoint} (run {record.run_id} plans it just now)")
         return
     if plan is None:
         yield Finding(what=str(paths.plan_record), problem="no finished plan; submit the corpus again")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchrun import verification
 from batchrun.engines.lead import LeadEngine
 from batchrun.records import (
     PERMANENT_ERRORS,
@@ -18,7 +19,9 @@ from batchrun.records import (
     RowCounts,
     is_permanent,
 )
-from batchrun.store import publish
+from batchrun.store import checkpoints, publish
+from batchrun.store.checkpoints import Checkpoints
+from batchrun.workspace import JobPaths
 from tests.commands import Bench, Result, texts
 
 # -- the output ------------------------------------------------------------------------------------
@@ -130,6 +133,26 @@ def test_an_output_that_another_run_wrote_over_is_that_run_s(bench: Bench) -> No
     verified = bench.run("verify", result.json["job_id"])
     assert 0 == verified.code, verified.err
     assert "has published another output there since" in verified.err
+
+
+def test_verify_beside_a_compaction_looks_again(
+    published: tuple[Bench, Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that another run's compaction takes away meanwhile is no damage."""
+    bench, _, job = published
+    real, calls = verification._check, []
+
+    def compact_first(paths: JobPaths, listed: list[Path], *rest: Any) -> Any:
+        calls.append(listed)
+        if len(calls) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(checkpoints, "COMPACT_FROM", 1)
+                Checkpoints(paths, "another").compact()
+        return real(paths, listed, *rest)
+
+    monkeypatch.setattr(verification, "_check", compact_first)
+    assert 0 == bench.run("verify", job).code
+    assert 2 == len(calls)
 
 
 def test_a_row_that_is_computed_since_is_no_damage(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

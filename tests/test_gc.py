@@ -257,6 +257,22 @@ def test_an_unreadable_plan_keeps_the_summaries(nights: tuple[Bench, str]) -> No
     assert [0] == computed_by(bench, ["submit", bench.home / "new.parquet"])
 
 
+def test_a_disk_that_fails_is_74(nights: tuple[Bench, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be taken away stays, and the next collection does it."""
+    bench, job = nights
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_file, "publish", full)
+        failed = bench.run("gc", "--yes")
+    assert 74 == failed.code
+    assert "No space left on device" in failed.err
+    assert 0 == bench.run("verify", job).code
+    assert ["memo", "plan"] == kinds(bench.run("gc", "--yes", "--json"))
+
+
 class KilledError(BaseException):
     """A kill: what comes after does not happen."""
 
