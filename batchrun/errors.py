@@ -77,5 +77,9 @@ class DamageError(InterruptedRunError):
     """A file of ours does not hold what was written to it."""
 
 
+class AccountingError(BatchrunError):
+    """Rows in are not rows out. A bug; nothing was put in place."""
+
+
 class ConfigError(BatchrunError):
     exit_code = ExitCode.CONFIG

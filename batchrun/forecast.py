@@ -31,7 +31,7 @@ class Forecast:
 def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
     """Plan a corpus, or find it planned, without running it. Raises BatchrunError."""
     paths = job.paths.corpus(corpus.corpus_id)
-    lock = RunLock(paths.lock, "plan")
+    lock = RunLock(paths.lock, "plan", barrier=job.paths.collection_lock)
     try:
         with storage_errors(job.workspace.home):
             checkpoints = Checkpoints(job.paths, "plan")

@@ -7,13 +7,15 @@ from typing import Any
 from batchrun.corpus.corpus import ColumnWishes, Corpus, open_corpus, signature
 from batchrun.corpus.inputs import CorpusFile, find_files
 from batchrun.job import Job
+from batchrun.planning.departures import keep_plan
 from batchrun.planning.measure import PlanSettings
 from batchrun.planning.plan import PlanRecord, encode_types, write_record
 from batchrun.planning.planner import Counted, Planner
 from batchrun.reporter import Reporter
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import is_batchrun_output
-from batchrun.telemetry.run_records import timestamp
+from batchrun.succession import last_complete
+from batchrun.telemetry.run_records import read_runs, timestamp
 from batchrun.workspace import CorpusPaths, corpus_id
 
 
@@ -57,6 +59,8 @@ def make_plan(
     notes = _notes(corpus)
     for note in notes:
         reporter.note(note)
+    if (before := last_complete(read_runs(paths.runs))) is not None:
+        keep_plan(paths, before.run_id)
     planner = Planner(
         paths=paths,
         scratch=job.paths.scratch,

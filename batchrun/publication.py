@@ -6,7 +6,7 @@ import msgspec
 
 import batchrun
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, open_checked
+from batchrun.planning.plan import PlanRecord, damaged, open_checked
 from batchrun.records import RowCounts
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import Publication, publish
@@ -17,8 +17,13 @@ def publish_plan(
     job: Job, paths: CorpusPaths, plan: PlanRecord, checkpoints: Checkpoints, target: Path, owner: str
 ) -> RowCounts:
     """Write what there is, one row for every input row. Raises DamageError, OSError."""
+    rows = open_checked(paths.plan)
+    if rows.metadata.num_rows != plan.num_rows:
+        raise damaged(
+            paths.plan, ValueError(f"{rows.metadata.num_rows:,} rows, planned were {plan.num_rows:,}")
+        )
     publication = Publication(
-        plan=open_checked(paths.plan),
+        plan=rows,
         carried=open_checked(paths.carried),
         carried_types={field.name: field.type for field in plan.output_schema},
         sources=plan.sources,
@@ -33,6 +38,4 @@ def publish_plan(
             "model": job.model.content,
         },
     )
-    counts = publish(publication, checkpoints, target, owner)
-    assert counts.total == plan.num_rows, "rows in must be rows out"
-    return counts
+    return publish(publication, checkpoints, target, owner)

@@ -78,6 +78,11 @@ PERMANENT_ERRORS = {
 }
 
 
+def is_permanent(error_type: str) -> bool:
+    """Whether `submit` leaves such a failure alone; one that this version does not know is tried again."""
+    return any(kind == error_type and permanent for kind, permanent in PERMANENT_ERRORS.items())
+
+
 class Flag(StrEnum):
     """What a reader of a summary should know about how it came to be."""
 
@@ -202,6 +207,9 @@ class Summary:
 class RowCounts:
     """Every input row once: `total = ok + failed + skipped + pending`, and before publication
     `total = skipped + unusable + duplicate + reused + to_run`.
+
+    `departed` is no part of the total: distinct texts that were in the corpus at the last completed run and
+    are not any more, a changed text among them.
     """
 
     total: int = 0
@@ -212,6 +220,12 @@ class RowCounts:
     reused: int = 0
     duplicate: int = 0
     computed: int = 0
+    departed: int = 0
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every row has exactly one status."""
+        return self.total == self.ok + self.failed + self.skipped + self.pending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +283,7 @@ class RunRecord:
     started_at: str = ""
     updated_at: str = ""
     first_planned_at: str | None = None
+    compared_with: str | None = None  # the completed run that `rows.departed` counts from
     to_run: int = 0
     rows: RowCounts = field(default_factory=RowCounts)
     tokens: TokenCounts = field(default_factory=TokenCounts)

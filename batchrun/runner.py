@@ -22,6 +22,7 @@ from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRun
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
+from batchrun.planning.departures import forget_plans
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work
 from batchrun.preparation import CorpusInput, make_plan
@@ -34,6 +35,7 @@ from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
 from batchrun.store.nested import NestedCalls
 from batchrun.store.publish import check_target
+from batchrun.succession import find_succession
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
 from batchrun.worker.worker import Worker
 
@@ -66,7 +68,7 @@ class Run:
         self.reporter = reporter
         self.signals = StopSignals()
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        self.lock = RunLock(self.paths.lock, self.run_id)
+        self.lock = RunLock(self.paths.lock, self.run_id, barrier=job.paths.collection_lock)
         self.previous = read_runs(self.paths.runs)
         self.started = time.monotonic()
         record = RunRecord(
@@ -237,9 +239,19 @@ class Run:
                 RunState.INTERRUPTED, f"{rows.pending:,} rows have no verdict yet", ExitCode.INTERRUPTED
             )
         self._cut_spool()
+        self._count_departed()
         attempted = rows.total - rows.skipped
         too_many = rows.failed > self.options.max_error_rate * attempted
-        return self._end(RunState.COMPLETE, None, ExitCode.TOO_MANY_FAILED if too_many else ExitCode.COMPLETE)
+        code = ExitCode.TOO_MANY_FAILED if too_many else ExitCode.COMPLETE
+        ended = self._end(RunState.COMPLETE, None, code)
+        forget_plans(self.paths)
+        return ended
+
+    def _count_departed(self) -> None:
+        found = find_succession(self.job, self.log.record.corpus_id)
+        if found is not None:
+            rows = replace(self.log.record.rows, departed=found.departed)
+            self.log.update(rows=rows, compared_with=found.run_id)
 
     def _publish(self, plan: PlanRecord) -> RowCounts:
         return publish_plan(self.job, self.paths, plan, self.checkpoints, self.options.output, self.run_id)

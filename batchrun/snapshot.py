@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from batchrun.errors import InterruptedRunError
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.planning.plan import PlanRecord, is_retired, read_record
 from batchrun.publication import publish_plan
 from batchrun.records import RowCounts, RowStatus
 from batchrun.runner import storage_errors
@@ -46,7 +46,13 @@ def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
 
 def finished_plan(job: Job, corpus_id: str) -> PlanRecord:
     """The corpus' valid plan. Raises InterruptedRunError where it is not planned to the end."""
-    plan = read_record(job.paths.corpus(corpus_id))
+    paths = job.paths.corpus(corpus_id)
+    plan = read_record(paths)
+    if plan is None and is_retired(paths):
+        raise InterruptedRunError(
+            f"the plan of this corpus was not used for long, and gc took it away from {paths.checkpoint}",
+            "Submit the corpus again: what the memo table still has is not computed again.",
+        )
     if plan is None:
         raise InterruptedRunError(
             "this corpus is not planned to its end yet", "Wait for its run, or submit it again."

@@ -8,13 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from batchrun.database import DatabaseError
 from batchrun.errors import BatchrunError
 from batchrun.planning import spool
-from batchrun.planning.plan import PlanRecord, open_checked, read_record
+from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_record
 from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
+from batchrun.runner import storage_errors
+from batchrun.selection import is_live
 from batchrun.store import segments
+from batchrun.store.audit import Audit
 from batchrun.telemetry.run_records import latest_runs
-from batchrun.workspace import CorpusPaths, Workspace
+from batchrun.workspace import CorpusPaths, JobPaths, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,32 +30,92 @@ class Finding:
 
 
 def verify_job(workspace: Workspace, job_id: str) -> Iterator[Finding]:
-    """Check segments, plans, spools and outputs of a job. Reads only; mends nothing."""
+    """Check segments, plans, spools and outputs of a job. Reads only; mends nothing. Runs may go on beside."""
+    latest = latest_runs(workspace, job_id)
+    writers = _writers(workspace)
     for seed in workspace.job(job_id, 0).seeds():
-        folder = workspace.job(job_id, seed).segments
-        for path in segments.listed(folder):
-            yield _segment(path)
-    for corpus_folder, record in latest_runs(workspace, job_id):
-        paths = workspace.job(job_id, record.seed).corpus(corpus_folder.name)
-        plan = read_record(paths)
-        if plan is None:
-            yield Finding(what=str(paths.plan_record), problem="no finished plan; submit the corpus again")
-            continue
-        yield from _plan(paths, plan)
-        if record.state is RunState.COMPLETE and record.output:
-            yield _output(Path(record.output), paths, record)
+        job = workspace.job(job_id, seed)
+        corpora = [(job.corpus(folder.name), record) for folder, record in latest if record.seed == seed]
+        with storage_errors(workspace.home):
+            found = _seed(job, corpora, writers)
+        yield from found
+
+
+def _seed(
+    job: JobPaths, corpora: list[tuple[CorpusPaths, RunRecord]], writers: dict[str | None, str]
+) -> list[Finding]:
+    """Where a run compacts meanwhile and a segment is gone, all is listed and checked again."""
+    while True:
+        listed = segments.listed(job.segments)
+        try:
+            found = _check(job, listed, corpora, writers)
+        except (DatabaseError, OSError):
+            if all(path.exists() for path in listed):
+                raise
+        else:
+            if all(path.exists() for path in listed):
+                return found
+
+
+def _check(
+    job: JobPaths,
+    listed: list[Path],
+    corpora: list[tuple[CorpusPaths, RunRecord]],
+    writers: dict[str | None, str],
+) -> list[Finding]:
+    found = {path: _segment(path) for path in listed}
+    intact = [path for path, finding in found.items() if finding.problem is None]
+    with Audit(intact, job.scratch) as audit:
+        of_corpora = [
+            finding for paths, record in corpora for finding in _corpus(paths, record, writers, audit)
+        ]
+    return [*found.values(), *of_corpora]
+
+
+def _writers(workspace: Workspace) -> dict[str | None, str]:
+    """For each output the run that published it last, whatever its job and corpus."""
+    runs = [record for job_id in workspace.job_ids() for _, record in latest_runs(workspace, job_id)]
+    published = [record for record in runs if record.seconds.publishing]
+    return {
+        record.output: record.run_id for record in sorted(published, key=lambda record: record.updated_at)
+    }
+
+
+def _corpus(
+    paths: CorpusPaths, record: RunRecord, writers: dict[str | None, str], audit: Audit
+) -> Iterator[Finding]:
+    plan = read_record(paths)
+    if plan is None and is_retired(paths):
+        yield Finding(what=f"{paths.checkpoint} (its plan was taken away by gc)")
+        return
+    if plan is None and is_live(paths.checkpoint, record):
+        yield Finding(what=f"{paths.checkpoint} (run {record.run_id} plans it just now)")
+        return
+    if plan is None:
+        yield Finding(what=str(paths.plan_record), problem="no finished plan; submit the corpus again")
+        return
+    found = list(_plan(paths, plan))
+    yield from found
+    if record.state is not RunState.COMPLETE or not record.output or any(each.problem for each in found):
+        return
+    writer = writers.get(record.output, record.run_id)
+    if writer != record.run_id:
+        yield Finding(what=f"{record.output} (run {writer} has published another output there since)")
+        return
+    yield _output(Path(record.output), paths, plan, record, audit)
 
 
 def _segment(path: Path) -> Finding:
     if not segments.is_intact(path):
         return Finding(what=str(path), problem="its bytes are not those it was named for")
-    table = pq.read_table(path)
-    if not table.schema.equals(segments.SCHEMA):
+    file = pq.ParquetFile(path)
+    if not file.schema_arrow.equals(segments.SCHEMA):
         return Finding(what=str(path), problem="it has another schema")
-    ok = table.filter(pc.equal(table["status"], MemoStatus.OK))
-    if pc.any(pc.fill_null(pc.equal(pc.utf8_length(ok["summary"]), 0), True)).as_py():
-        return Finding(what=str(path), problem="an ok row has no summary")
-    return Finding(what=f"{path} ({table.num_rows:,} rows)")
+    for rows in file.iter_batches(columns=["status", "summary"]):
+        ok = rows.filter(pc.equal(rows["status"], MemoStatus.OK))
+        if pc.any(pc.fill_null(pc.equal(pc.utf8_length(ok["summary"]), 0), True)).as_py():
+            return Finding(what=str(path), problem="an ok row has no summary")
+    return Finding(what=f"{path} ({file.metadata.num_rows:,} rows)")
 
 
 def _plan(paths: CorpusPaths, plan: PlanRecord) -> Iterator[Finding]:
@@ -74,20 +138,28 @@ def _plan(paths: CorpusPaths, plan: PlanRecord) -> Iterator[Finding]:
             yield Finding(what=f"{part.path} ({num_rows:,} documents)")
 
 
-def _output(path: Path, paths: CorpusPaths, record: RunRecord) -> Finding:
-    """Rows in are rows out: the output has the plan's rows, each with a status, none without its reason."""
+def _output(path: Path, paths: CorpusPaths, plan: PlanRecord, record: RunRecord, audit: Audit) -> Finding:
+    """Rows in are rows out: as the run counted them, as the plan orders them, as the memo table has them."""
     try:
-        table = pq.read_table(path, columns=["row", "status", "summary", "error_type"])
-        planned = open_checked(paths.plan).read(columns=["row"])
-    except (BatchrunError, OSError, pa.ArrowException) as error:
+        num_rows = pq.read_metadata(path).num_rows
+        problem = _books(record, num_rows, plan.num_rows)
+        counted = audit.problem(path, paths.plan, plan.sources)
+        statuses = audit.count_by_status()
+    except (DatabaseError, OSError, pa.ArrowException) as error:
         return Finding(what=str(path), problem=str(error).splitlines()[0])
-    counts = {item["values"]: item["counts"] for item in pc.value_counts(table["status"]).to_pylist()}
-    expected = {status: number for status in RowStatus if (number := getattr(record.rows, status))}
-    if not table["row"].combine_chunks().equals(planned["row"].combine_chunks()):
-        return Finding(what=str(path), problem="its rows are not those of the plan")
-    if counts != expected:
-        return Finding(what=str(path), problem=f"it has {counts}, the run recorded {expected}")
-    ok = pc.equal(table["status"], RowStatus.OK)
-    if pc.any(pc.not_equal(ok, pc.is_valid(table["summary"]))).as_py():
-        return Finding(what=str(path), problem="a row is ok without a summary, or has one and is not ok")
-    return Finding(what=f"{path} ({table.num_rows:,} rows)")
+    expected = {str(status): number for status in RowStatus if (number := getattr(record.rows, status))}
+    if not (problem or counted) and statuses != expected:
+        problem = f"it has {statuses}, the run recorded {expected}"
+    problems = "; ".join(each for each in (problem, counted) if each)
+    return Finding(what=f"{path} ({num_rows:,} rows)", problem=problems or None)
+
+
+def _books(record: RunRecord, num_rows: int, num_planned: int) -> str | None:
+    """Whether a run's own counts and an output's length agree with the plan."""
+    rows = record.rows
+    if rows.total != num_planned or not rows.is_balanced:
+        return (
+            f"run {record.run_id} recorded {rows.total:,} rows, planned were {num_planned:,}, and its statuses "
+            f"make {rows.ok + rows.failed + rows.skipped + rows.pending:,}"
+        )
+    return None if num_rows == num_planned else f"it has {num_rows:,} rows, planned were {num_planned:,}"

@@ -30,6 +30,15 @@ class CorpusPaths:
         return self.checkpoint / "plan.json"
 
     @property
+    def retired(self) -> Path:
+        """Says that the plan was taken away on purpose, by `gc`."""
+        return self.checkpoint / "retired.json"
+
+    def plan_before(self, run_id: str) -> Path:
+        """The plan of a completed run, kept while a newer plan of the same corpus is run."""
+        return self.checkpoint / f"before-{run_id}.parquet"
+
+    @property
     def lock(self) -> Path:
         return self.checkpoint / "lock"
 
@@ -61,6 +70,16 @@ class JobPaths:
     @property
     def corpora(self) -> Path:
         return self.seed_folder / "corpora"
+
+    @property
+    def damaged(self) -> Path:
+        """Segments that did not hold their bytes, set aside."""
+        return self.seed_folder / "damaged"
+
+    @property
+    def collection_lock(self) -> Path:
+        """Held while memo rows are taken away: no run begins meanwhile."""
+        return self.seed_folder / "gc.lock"
 
     @property
     def scratch(self) -> Path:

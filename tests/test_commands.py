@@ -177,7 +177,8 @@ def test_verify_counts_the_output(bench: Bench) -> None:
     pq.write_table(table.slice(0, 29), output)
     result = bench.run("verify", job)
     assert 75 == result.code
-    assert "its rows are not those of the plan" in result.err
+    assert "it has 29 rows, planned were 30" in result.err
+    assert f"row 29 of {path} is missing" in result.err
 
 
 def test_results_needs_a_wish(bench: Bench) -> None:

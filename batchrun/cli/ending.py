@@ -38,6 +38,8 @@ def end_lines(record: RunRecord) -> list[str]:
         f"{rows.computed:,} computed, {rows.reused:,} reused, {rows.duplicate:,} duplicate; {tokens.input:,} tokens read, "
         f"{tokens.output:,} written; {duration(record.seconds.total)}",
     ]
+    if rows.departed:
+        lines[-1] += f"; {rows.departed:,} texts of run {record.compared_with} are not in the corpus any more"
     if rows.failed:
         lines.append(f"list the failures: batchrun results {record.job_id} --only failed")
     return lines

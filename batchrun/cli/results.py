@@ -1,5 +1,6 @@
 """`batchrun results`."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ import click
 from batchrun.cli import options
 from batchrun.cli.outcome import echo_json
 from batchrun.errors import UsageError
+from batchrun.records import is_permanent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,10 @@ def command(
 ) -> None:
     """Publish what JOB_ID has by now, also while it runs: rows without a summary are `pending`.
 
+    With --only failed each failed row is one line; with --json each is one object, and the last object counts
+    them by error_type and says which are permanent: those the next submit leaves alone, while
+    batchrun resume JOB_ID --failed computes all of them again that a model was asked for.
+
     \b
     Examples:
       batchrun results summarize-1f2e3d4c -o so-far.parquet
@@ -52,11 +58,12 @@ def command(
     last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
     job = reopen_job(space, full_id, seed=last.seed)
     if output is None:
-        _list(failed_rows(job, last.corpus_id), as_json=as_json)
+        counts = _list(failed_rows(job, last.corpus_id), as_json=as_json)
+        _tell_counts(full_id, counts, as_json=as_json)
         return
     target = Path(output).absolute()
-    counts = publish_now(job, last.corpus_id, target)
-    said = {status: getattr(counts, status) for status in ("total", "ok", "failed", "skipped", "pending")}
+    rows = publish_now(job, last.corpus_id, target)
+    said = {status: getattr(rows, status) for status in ("total", "ok", "failed", "skipped", "pending")}
     click.echo(f"batchrun: {', '.join(f'{number:,} {status}' for status, number in said.items())}", err=True)
     if as_json:
         echo_json({"job_id": full_id, "output": str(target), "rows": said})
@@ -64,11 +71,28 @@ def command(
         click.echo(target)
 
 
-def _list(rows: "Iterator[dict[str, Any]]", *, as_json: bool) -> None:
+def _list(rows: "Iterator[dict[str, Any]]", *, as_json: bool) -> Counter[str]:
+    """Show failed rows, one a line; returns how many there are of each error_type."""
+    counts: Counter[str] = Counter()
     for row in rows:
+        counts[row["error_type"]] += 1
         if as_json:
             echo_json(row)
         else:
             click.echo(
                 f"{row['source']} row {row['row']} id {row['doc_id']}: {row['error_type']}: {row['error']}"
             )
+    return counts
+
+
+def _tell_counts(job_id: str, counts: Counter[str], *, as_json: bool) -> None:
+    if as_json:
+        reasons = {
+            kind: {"rows": number, "permanent": is_permanent(kind)} for kind, number in counts.most_common()
+        }
+        echo_json({"job_id": job_id, "failed": counts.total(), "by_error_type": reasons})
+        return
+    click.echo(f"batchrun: {counts.total():,} failed", err=True)
+    for kind, number in counts.most_common():
+        fate = "permanent" if is_permanent(kind) else "the next submit tries again"
+        click.echo(f"batchrun: {number:,} {kind} ({fate})", err=True)

@@ -1,9 +1,12 @@
 """The plan on disk: `plan.parquet`, a row for every input row, and `plan.json`, which makes it valid."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
@@ -74,6 +77,29 @@ def read_record(paths: CorpusPaths) -> PlanRecord | None:
 def write_record(paths: CorpusPaths, record: PlanRecord, owner: str) -> None:
     """Make the plan valid; the last write of planning."""
     atomic_file.write_bytes(paths.plan_record, msgspec.json.encode(record), owner)
+    atomic_file.remove(paths.retired)
+
+
+def retire(paths: CorpusPaths, owner: str) -> None:
+    """Take away a plan that is needed no longer. The caller holds the corpus' lock.
+
+    First it is said that this is meant, so that a missing plan is not taken for a lost one; then the plan
+    is made invalid; then its files go. Stopped anywhere, it can be called again.
+    """
+    atomic_file.write_bytes(paths.retired, b"{}", owner)
+    atomic_file.remove(paths.plan_record)
+    for path in plan_files(paths):
+        atomic_file.remove(path)
+
+
+def is_retired(paths: CorpusPaths) -> bool:
+    return paths.retired.exists() and not paths.plan_record.exists()
+
+
+def plan_files(paths: CorpusPaths) -> list[Path]:
+    """What a plan consists of, as far as it is there; kept plans of completed runs too."""
+    named = [paths.plan_record, paths.plan, paths.carried]
+    return [path for path in named if path.exists()] + sorted(paths.checkpoint.glob("before-*.parquet"))
 
 
 def open_checked(path: Any, schema: pa.Schema | None = None) -> pq.ParquetFile:
@@ -85,6 +111,17 @@ def open_checked(path: Any, schema: pa.Schema | None = None) -> pq.ParquetFile:
     except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a name that is no longer UTF-8
         raise damaged(path, error) from error
     return file
+
+
+def keys_of(plan: Path) -> Iterator[pa.Table]:
+    """`hash_hi, hash_lo` of the rows that have a key, a row group at a time. Raises DamageError."""
+    file = open_checked(plan, PLAN_SCHEMA)
+    for group in range(file.num_row_groups):
+        try:
+            keys = file.read_row_group(group, columns=["hash_hi", "hash_lo"])
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(plan, error) from error
+        yield keys.filter(pc.is_valid(keys["hash_hi"]))
 
 
 def damaged(path: Any, error: Exception) -> DamageError:

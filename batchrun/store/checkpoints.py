@@ -1,6 +1,6 @@
 """The memo table of one job and seed: what is committed is there after any crash, and is found again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -81,7 +81,7 @@ class Checkpoints:
         return intact
 
     def _set_aside(self, path: Path) -> None:
-        folder = self.paths.seed_folder / "damaged"
+        folder = self.paths.damaged
         atomic_file.make_folder(folder)
         target = folder / path.name
         path.replace(target)
@@ -111,7 +111,9 @@ class Checkpoints:
         """The memo table, one row a key, in no order; for tests and small tables, since it is held whole."""
 
         def task(database: Database, files: list[str]) -> pa.Table:
-            return pa.concat_tables([segments.SCHEMA.empty_table(), *winning_rows(database, files)])
+            sql = statements(__package__)["winning_places"]
+            rows = (table for file in files for table in rows_of(database, Path(file), sql))
+            return pa.concat_tables([segments.SCHEMA.empty_table(), *rows])
 
         return self.read(task)
 
@@ -151,14 +153,19 @@ class Checkpoints:
 
     def _merge(self, small: Sequence[Path]) -> Path:
         """Write the winners among the rows of segments as one durable segment."""
+        with Database(self.paths.scratch) as database:
+            find_winners(database, small)
+            return self.rewrite(database, "winning_places", small)
+
+    def rewrite(self, database: Database, places: str, files: Sequence[Path]) -> Path:
+        """Write the rows of segments at the places that a named statement gives as one durable segment."""
         temporary = atomic_file.temporary_path(self.paths.segments, self.run_id)
         try:
-            with Database(self.paths.scratch) as database:
-                find_winners(database, small)
-                with pq.ParquetWriter(
-                    temporary, segments.SCHEMA, compression="zstd", compression_level=1
-                ) as writer:
-                    for rows in winning_rows(database, small):
+            with pq.ParquetWriter(
+                temporary, segments.SCHEMA, compression="zstd", compression_level=1
+            ) as writer:
+                for path in files:
+                    for rows in rows_of(database, path, statements(__package__)[places]):
                         writer.write_table(rows)
             stem = f"{self.run_id}-c{self._num_commits:06d}"
             self._num_commits += 1
@@ -185,9 +192,3 @@ def find_winners(database: Database, files: Sequence[Path]) -> None:
     (has_rivals,) = database.one(named["has_rivals"])
     connection.execute(named["winners" if has_rivals else "only_winners"])
     connection.execute("DROP TABLE narrow")
-
-
-def winning_rows(database: Database, files: Sequence[Path | str]) -> Iterator[pa.Table]:
-    """The rows that `winner` names, file by file."""
-    for file in files:
-        yield from rows_of(database, Path(file), statements(__package__)["winning_places"])

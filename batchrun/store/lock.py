@@ -42,9 +42,13 @@ class Holder:
 
 
 class RunLock:
-    """Held from construction to `release`. Raises LockedError naming the holder where another has it."""
+    """Held from construction to `release`. Raises LockedError naming the holder where another has it.
 
-    def __init__(self, path: Path, run_id: str) -> None:
+    Whoever takes this lock while `barrier` is held gives it back and is refused, too. Who holds the barrier
+    and then finds no such lock held is alone until it gives the barrier up.
+    """
+
+    def __init__(self, path: Path, run_id: str, *, barrier: Path | None = None) -> None:
         self.path = path.absolute()
         atomic_file.make_folder(path.parent)
         with _held_guard:
@@ -52,6 +56,12 @@ class RunLock:
                 raise _locked(self.path)
             self._file = self._acquire(run_id)
             _held.add(self.path)
+        if barrier is not None and (holder := holder_of(barrier)) is not None:
+            self.release()
+            raise LockedError(
+                f"the files of this job are being collected by {holder}",
+                f"Wait for `batchrun gc` to end; then call this again. (Lock: {barrier})",
+            )
 
     def _acquire(self, run_id: str) -> IO[bytes]:
         file = self.path.open("a+b")

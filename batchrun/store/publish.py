@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.database import Database, statements
-from batchrun.errors import DamageError, OutputError
+from batchrun.errors import AccountingError, DamageError, OutputError
 from batchrun.records import RowCounts, RowStatus
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
@@ -92,7 +92,8 @@ def publish(publication: Publication, checkpoints: Checkpoints, target: Path, ow
     """Write the output and put it in place of `target`; returns the rows by status.
 
     Every segment is hashed again before it is read; what is damaged is set aside and its rows are
-    `pending`. Raises OSError where the disk fails; `target` is then as it was.
+    `pending`. Raises OSError where the disk fails, AccountingError where rows in are not rows out; `target`
+    is then as it was.
     """
     counts: Counter[str] = Counter()
     with scratch_folder(checkpoints.paths.scratch, "publish") as name:
@@ -102,7 +103,18 @@ def publish(publication: Publication, checkpoints: Checkpoints, target: Path, ow
         )
         with atomic_file.replacing(target, owner) as temporary:
             _write(publication, parts, temporary, counts)
-    return RowCounts(total=sum(counts.values()), **{status: counts[status] for status in RowStatus})
+            return _balance(counts, publication.plan.metadata.num_rows, pq.read_metadata(temporary).num_rows)
+
+
+def _balance(counts: Mapping[str, int], num_planned: int, num_written: int) -> RowCounts:
+    """The books of an output before it is put in place: every planned row is in the file, with one status."""
+    rows = RowCounts(total=num_planned, **{status: counts.get(status, 0) for status in RowStatus})
+    if not rows.is_balanced or num_written != num_planned:
+        raise AccountingError(
+            f"{num_planned:,} rows are planned, {num_written:,} would be published, by status {dict(counts)}",
+            "The output is as it was. Check the files with batchrun verify, and report this.",
+        )
+    return rows
 
 
 def _partition(database: Database, files: list[str], publication: Publication, folder: Path) -> Partitions:

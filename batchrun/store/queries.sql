@@ -52,3 +52,90 @@ CREATE OR REPLACE TEMP TABLE winner (
     hash_hi UBIGINT, hash_lo UBIGINT, rank TINYINT, error_type VARCHAR, attempts INTEGER,
     is_nested BOOLEAN, file VARCHAR, place BIGINT
 )
+
+-- create_sources: numbers for the paths of a plan's sources
+CREATE OR REPLACE TEMP TABLE sources AS SELECT path, min(number) AS number FROM given_sources GROUP BY path
+
+-- published: an output as it stands on disk, narrow
+CREATE OR REPLACE TEMP TABLE published AS
+SELECT file_row_number AS place, sources.number AS source, "row", status, error_type, hash(input_hash) AS key,
+    summary IS NOT NULL AS has_summary, hash(summary) AS summary
+FROM read_parquet($output, file_row_number = true, hive_partitioning = false) LEFT JOIN sources ON path = source
+
+-- published_by_status: rows of an output by status
+SELECT status, count(*) FROM published GROUP BY status
+
+-- due: what its plan wants of it
+CREATE OR REPLACE TEMP TABLE due AS
+SELECT file_row_number AS place, sources.number AS source, "row", status, error_type, hash_hi, hash_lo,
+    hash(CASE WHEN hash_hi IS NOT NULL THEN format('{:016x}{:016x}', hash_hi, hash_lo) END) AS key
+FROM read_parquet($plan, file_row_number = true, hive_partitioning = false) rows
+JOIN given_sources ON given_sources.number = rows.source JOIN sources USING (path)
+
+-- memo: what the memo table says of each row due
+CREATE OR REPLACE TEMP TABLE memo AS
+SELECT due.place, rows.status, hash(rows.summary) AS summary
+FROM due JOIN winner USING (hash_hi, hash_lo)
+JOIN read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
+ON rows.filename = winner.file AND rows.file_row_number = winner.place
+
+-- no_memo: the same where there are no segments
+CREATE OR REPLACE TEMP TABLE memo (place BIGINT, status VARCHAR, summary UBIGINT)
+
+-- wrong_number: a row that is not in the output as often as in the plan, and how often it is in each
+SELECT source, "row", coalesce(wanted.number, 0), coalesce(found.number, 0)
+FROM (SELECT source, "row", count(*) AS number FROM due GROUP BY ALL) wanted
+FULL JOIN (SELECT source, "row", count(*) AS number FROM published GROUP BY ALL) found USING (source, "row")
+WHERE wanted.number IS DISTINCT FROM found.number
+ORDER BY source, "row" LIMIT 1
+
+-- wrong_place: the first place where another row stands, and the row that belongs there
+SELECT published.source, published."row", due.source, due."row"
+FROM due JOIN published USING (place)
+WHERE (published.source, published."row") IS DISTINCT FROM (due.source, due."row")
+ORDER BY place LIMIT 1
+
+-- wrong_row: the first row that is not what plan and memo table say of it
+SELECT due.source, due."row", CASE
+    WHEN published.key IS DISTINCT FROM due.key THEN 'has another input_hash than the plan'
+    WHEN published.status IS NULL OR published.status NOT IN ('ok', 'failed', 'skipped', 'pending') THEN 'has no status'
+    WHEN (published.status = 'ok') <> has_summary THEN 'is ok without a summary, or has one and is not ok'
+    WHEN published.status IN ('failed', 'skipped') AND published.error_type IS NULL THEN 'does not say why it has no summary'
+    WHEN due.status IS NOT NULL AND (published.status, published.error_type) IS DISTINCT FROM (due.status, due.error_type)
+        THEN 'has another status than the plan gave it'
+    WHEN due.status IS NULL AND published.status = 'skipped' THEN 'is skipped, and the plan wants its summary'
+    WHEN due.status IS NULL AND published.status <> 'pending' AND memo.place IS NULL THEN 'is not in the memo table'
+    WHEN published.status = 'ok' AND (memo.status <> 'ok' OR memo.summary <> published.summary)
+        THEN 'has another summary than the memo table'
+    END AS problem
+FROM due JOIN published USING (place) LEFT JOIN memo USING (place)
+WHERE problem IS NOT NULL
+ORDER BY place LIMIT 1
+
+-- create_wanted: keys that plans refer to
+CREATE TEMP TABLE wanted (hash_hi UBIGINT, hash_lo UBIGINT)
+
+-- add_wanted: some more of them, each once
+INSERT INTO wanted SELECT DISTINCT hash_hi, hash_lo FROM keys ANTI JOIN wanted USING (hash_hi, hash_lo)
+
+-- row_documents: the document that each memo row belongs to, by the key that plans know; nested calls are their document's
+CREATE TEMP TABLE document AS
+SELECT filename AS file, file_row_number AS place,
+    coalesce(document_hi, hash_hi) AS hash_hi, coalesce(document_lo, hash_lo) AS hash_lo
+FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false)
+
+-- staying: rows that win and whose document is wanted
+CREATE TEMP TABLE staying AS
+SELECT file, place
+FROM document SEMI JOIN wanted USING (hash_hi, hash_lo) SEMI JOIN winner USING (file, place)
+
+-- rows_by_segment: rows of each segment, and those of them that stay
+SELECT document.file, count(*), count(staying.place)
+FROM document LEFT JOIN staying USING (file, place)
+GROUP BY document.file ORDER BY document.file
+
+-- any_stays: whether one of some segments keeps a row
+SELECT count(*) > 0 FROM staying WHERE list_contains($segments, file)
+
+-- staying_places: where the rows that stay lie in a file
+SELECT place FROM staying WHERE file = $file ORDER BY place

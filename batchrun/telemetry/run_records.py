@@ -32,8 +32,8 @@ class RunLog:
 
 
 def timestamp() -> str:
-    """Now, as ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    """Now, as ISO 8601 in UTC, fine enough to tell which of two runs came last."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def read_runs(folder: Path) -> list[RunRecord]:

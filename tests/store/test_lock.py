@@ -100,3 +100,17 @@ def test_a_file_without_a_holder_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_text("not json")
     assert holder_of(path) is None
+
+
+def test_a_barrier_keeps_newcomers_out(tmp_path: Path) -> None:
+    """Who holds the barrier is alone: a newcomer gives its lock back, so that the next one is not refused for it."""
+    path, barrier = tmp_path / "lock", tmp_path / "barrier"
+    first = RunLock(path, "before", barrier=barrier)
+    held = RunLock(barrier, "gc")
+    first.release()
+    with pytest.raises(LockedError) as raised:
+        RunLock(path, "mine", barrier=barrier)
+    assert "the files of this job are being collected" in raised.value.reason
+    assert holder_of(path) is None
+    held.release()
+    RunLock(path, "mine", barrier=barrier).release()
