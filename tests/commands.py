@@ -21,6 +21,9 @@ model = "{model}"
 [output]
 max_tokens = 20
 
+[long_documents]
+policy = "fail"
+
 [engine]
 kind = "lead"
 max_model_len = 512
