@@ -85,6 +85,10 @@ def output_path(given: str | None, inputs: list[str], seed: int, limit: int | No
     """Where the summaries go: as given, or beside a single input. Raises UsageError."""
     if given is not None:
         return Path(given).absolute()
+    if "-" in inputs:
+        raise UsageError(
+            "standard input needs an output path", "Say where the summaries go: -o summaries.parquet"
+        )
     single = Path(inputs[0])
     if len(inputs) > 1 or not single.exists():
         if len(inputs) == 1 and not any(character in inputs[0] for character in "*?["):
