@@ -20,12 +20,13 @@ def schema(file: CorpusFile) -> pa.Schema:
     try:
         with _mapped(file) as source:
             reader = pa.ipc.open_file(source) if _has_footer(source) else pa.ipc.open_stream(source)
-            return reader.schema
-    except (pa.ArrowException, OSError, ValueError) as error:
+            found = reader.schema
+    except (pa.ArrowException, OSError) as error:
         raise CorpusError(
             f"{file.label} is not readable as Arrow: {str(error).splitlines()[0]}",
             "Write it again, or take it out of the corpus.",
         ) from error
+    return arrow_rows.with_readable_names(file, found)
 
 
 def read(

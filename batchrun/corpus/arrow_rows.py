@@ -16,6 +16,18 @@ from batchrun.documents import DocumentBatch, plain_values
 from batchrun.errors import CorpusError
 
 
+def with_readable_names(file: CorpusFile, schema: pa.Schema) -> pa.Schema:
+    """The schema, whose names are text. Raises CorpusError where one is not."""
+    try:
+        schema.names  # noqa: B018 - decoded when they are looked at
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{file.label} has a column whose name is not UTF-8",
+            "Write it again, or take it out of the corpus.",
+        ) from error
+    return schema
+
+
 def choose_columns(
     file: CorpusFile, schema: pa.Schema, *, text: str | None, id: str | None, kept: Sequence[str]
 ) -> tuple[Columns, dict[str, pa.DataType]]:

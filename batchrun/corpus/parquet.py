@@ -18,7 +18,7 @@ SHORT_TEXT_BYTES = 256
 def schema(file: CorpusFile) -> pa.Schema:
     """Raises CorpusError naming a file that is no Parquet."""
     with _opened(file) as parquet:
-        return parquet.schema_arrow
+        return arrow_rows.with_readable_names(file, parquet.schema_arrow)
 
 
 def read(
