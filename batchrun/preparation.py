@@ -58,7 +58,7 @@ def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | N
     wishes = ColumnWishes(text=wishes.text or columns.text, id=wishes.id or columns.id, kept=wishes.kept)
     folder = scratch_folder(job.paths.scratch, "stdin") if STDIN in given else None
     stdin = copy(sys.stdin.buffer, Path(folder.name) / "stdin") if folder else None
-    found = find_files(given, is_batchrun_output, stdin)
+    found = find_files(given, is_batchrun_output, stdin=stdin, text=wishes.text)
     return CorpusInput(
         given=given, files=found.files, wishes=wishes, limit=limit, notes=found.notes, copy=folder
     )

@@ -43,11 +43,11 @@ def choose_columns(
     """The columns by the header; all are strings. Raises CorpusError where there is no header, or a column
     is missing or ambiguous.
     """
-    header = _header(file)
-    known = dict.fromkeys([*file.partitions, *header], "string")
+    names = header(file)
+    known = dict.fromkeys([*file.partitions, *names], "string")
     chosen = choose(file.label, known, text=text, id=id, kept=kept)
     for name in chosen.names:
-        if header.count(name) > 1:
+        if names.count(name) > 1:
             raise CorpusError(f"{file.label} has several columns {name!r}", "Rename all but one of them.")
     id_type = pa.string() if chosen.id else pa.int64()
     return chosen, {"doc_id": id_type} | dict.fromkeys(kept, pa.string())
@@ -58,14 +58,15 @@ def read(file: CorpusFile, source: int, columns: Columns, id_type: pa.DataType) 
     not be read. `id_type` is as for JSONL.
     """
     first_row = 0
-    header = _header(file)
-    places = {name: number for number, name in enumerate(header)}
-    for rows in bounded(_rows(file, len(header)), lambda row: row.size):
+    names = header(file)
+    places = {name: number for number, name in enumerate(names)}
+    for rows in bounded(_rows(file, len(names)), lambda row: row.size):
         yield _documents(file, source, first_row, rows, columns, id_type, places)
         first_row += len(rows)
 
 
-def _header(file: CorpusFile) -> list[str]:
+def header(file: CorpusFile) -> list[str]:
+    """The names of the columns, in order. Raises CorpusError where the first row is none."""
     row = next(_parsed(file), None)
     if row is None:
         raise CorpusError(

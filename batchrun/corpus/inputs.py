@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from batchrun.corpus import delimited
+from batchrun.corpus.columns import TEXT_NAMES
 from batchrun.corpus.files import CorpusFile, is_damage, opened
 from batchrun.corpus.folders import matched, walk
 from batchrun.corpus.formats import (
@@ -32,17 +34,22 @@ class Inputs:
 
 
 def find_files(
-    inputs: list[str], is_output: Callable[[Path], bool], stdin: CorpusFile | None = None
+    inputs: list[str],
+    is_output: Callable[[Path], bool],
+    *,
+    stdin: CorpusFile | None = None,
+    text: str | None = None,
 ) -> Inputs:
     """Expand files, folders and globs, each in name order; `-` is `stdin`. Folders and globs pass over
-    batchrun outputs, hidden and marker files, files of no known kind, and documents beside tables.
+    batchrun outputs, hidden and marker files, files of no known kind, and documents beside tables; a CSV
+    without the column `text` (or one of that role by convention) is no table beside documents.
 
     Raises CorpusNotFoundError where nothing is found, CorpusError for a file of no known format.
     """
     notes: list[str] = []
     files: list[CorpusFile] = []
     for given in inputs:
-        files += [stdin] if stdin and given == stdin.source else _expand(given, is_output, notes)
+        files += [stdin] if stdin and given == stdin.source else _expand(given, is_output, text, notes)
     seen: set[str] = set()
     for file in files:
         path = os.path.abspath(file.source)
@@ -54,7 +61,9 @@ def find_files(
     return Inputs(files=files, notes=notes)
 
 
-def _expand(given: str, is_output: Callable[[Path], bool], notes: list[str]) -> Iterator[CorpusFile]:
+def _expand(
+    given: str, is_output: Callable[[Path], bool], text: str | None, notes: list[str]
+) -> Iterator[CorpusFile]:
     if "://" in given:
         raise CorpusError(f"{given} is a remote path; batchrun reads local files", "Copy or mount it first.")
     if os.path.isdir(given):
@@ -68,14 +77,13 @@ def _expand(given: str, is_output: Callable[[Path], bool], notes: list[str]) -> 
         folder = ""
     else:
         raise CorpusNotFoundError(f"{os.path.abspath(given)} is not there", "Check the path.")
-    chosen = _chosen(given, found, notes)
-    inputs = [path for path in chosen if not (_may_be_output(path) and is_output(Path(path)))]
-    if not inputs:
+    inputs = [path for path in found if not (_may_be_output(path) and is_output(Path(path)))]
+    if found and not inputs:
         raise CorpusNotFoundError(
             f"{os.path.abspath(given)} holds nothing but batchrun outputs",
             "Is the corpus delivered yet? Check the path.",
         )
-    for path in inputs:
+    for path in _chosen(given, inputs, text, notes):
         name = os.path.relpath(path, folder) if folder else path
         yield replace(_file(path), name=name)
 
@@ -85,9 +93,13 @@ def _may_be_output(path: str) -> bool:
     return format_by_suffix(path) in {Format.PARQUET, None}
 
 
-def _chosen(given: str, found: list[str], notes: list[str]) -> list[str]:
+def _chosen(given: str, found: list[str], text: str | None, notes: list[str]) -> list[str]:
     """Of the files found, those of the highest rank."""
     ranks = [_rank(path) for path in found]
+    if Rank.DOCUMENTS in ranks:
+        ranks = [
+            None if _is_other_table(path, text) else rank for path, rank in zip(found, ranks, strict=True)
+        ]
     highest = max((rank for rank in ranks if rank), default=None)
     if highest is None:
         endings = f"; what there is: {_endings(found)}" if found else ""
@@ -103,7 +115,8 @@ def _chosen(given: str, found: list[str], notes: list[str]) -> list[str]:
         )
     if unknown:
         notes.append(
-            f"{given}: {len(unknown):,} files of no known kind are passed over ({_endings(unknown)})"
+            f"{given}: {len(unknown):,} files that hold no texts or are of no known kind are passed over "
+            f"({_endings(unknown)})"
         )
     return [path for path, rank in zip(found, ranks, strict=True) if rank == highest]
 
@@ -117,6 +130,16 @@ def _rank(path: str) -> Rank | None:
     if not os.path.splitext(path)[1] and format_by_content(_head(path)):
         return Rank.TABLES
     return None
+
+
+def _is_other_table(path: str, text: str | None) -> bool:
+    """Whether this is a CSV without a text column: beside documents, one more of the tables they speak of."""
+    if format_by_suffix(path) not in {Format.CSV, Format.TSV}:
+        return False
+    try:
+        return not {text, *TEXT_NAMES}.intersection(delimited.header(_file(path)))
+    except CorpusError:
+        return True
 
 
 def _endings(paths: list[str]) -> str:

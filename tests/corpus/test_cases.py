@@ -184,6 +184,7 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
         {"a.parquet": parquet(text=["a"]), "b.jsonl": lines({"text": "b"}), "c.csv": b"text\nc\n", "d.tsv.gz": gz(b"text\nd\n"), "e.arrow": arrow(pa.ipc.new_stream, text=["e"])},
         "", ["a", "b", "c", "d", "e"],
     ),
+    "documents beside a table without texts": ({"a.rst": b"a", "chips.csv.gz": gz(b"chip,year\nx,1\n"), "no.csv": b""}, "", ["a"]),
     "tables beside metadata and documents": ({"a.csv": b"text\na\n", "meta.json": lines(HELLO), "README.md": b"r", "x.html": b"x"}, "", ["a"]),
 }  # fmt: skip
 
@@ -376,7 +377,7 @@ def test_what_is_passed_over_is_said(tmp_path: Path) -> None:
     assert [
         f"{given}/d: 1 .arrow files that its state.json does not name are passed over",
         f"{given}: 2 .md, .txt files beside the data are no rows; they are passed over",
-        f"{given}: 5 files of no known kind are passed over (.json, .png, no ending)",
+        f"{given}: 5 files that hold no texts or are of no known kind are passed over (.json, .png, no ending)",
     ] == find_files([given], lambda _: False).notes
 
 
