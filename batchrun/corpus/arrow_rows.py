@@ -150,9 +150,11 @@ def _add_texts(texts: TextColumn, column: pa.Array, where: str) -> None:
 
 
 def text_values(column: pa.Array) -> list[Any]:
-    """Strings, or bytes where the column holds bytes or some of it is not UTF-8. A value of a dictionary is
-    one object, however many rows have it.
+    """Strings, or bytes where the column holds bytes or some of it is not UTF-8. A value of a small
+    dictionary is one object, however many rows have it.
     """
+    if pt.is_dictionary(column.type) and len(column.dictionary) > len(column):
+        column = column.dictionary_decode()
     if pt.is_dictionary(column.type):
         values = text_values(column.dictionary)
         return [None if index is None else values[index] for index in column.indices.to_pylist()]

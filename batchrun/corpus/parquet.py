@@ -11,8 +11,11 @@ from batchrun.corpus.files import CorpusFile
 from batchrun.documents import DocumentBatch
 from batchrun.errors import CorpusError
 
-SHORT_TEXT_BYTES = 256
-"""A row that takes less in the file is short, or one of many equal ones: a dictionary keeps those small."""
+DICTIONARY_BYTES = 4 << 20
+"""A chunk up to this size, and an index for each row, may hold a few long texts that many rows share: it is
+read as a dictionary, for Arrow would unpack 900 MB at once of 2,000 such rows. Writers end dictionaries at 1 MiB.
+"""
+INDEX_BYTES = 4
 
 
 def schema(file: CorpusFile) -> pa.Schema:
@@ -40,9 +43,9 @@ def read(
 def _batches(file: CorpusFile, columns: Columns) -> Iterator[pa.RecordBatch]:
     with _opened(file) as parquet:
         names = [name for name in columns.names if name in parquet.schema_arrow.names]
-        repeated = [name for name in names if name == columns.text and _may_repeat(parquet, name)]
+        shared = [name for name in names if name == columns.text and _may_be_shared(parquet, name)]
         rows = _batch_rows(parquet, names)
-    with _opened(file, read_dictionary=repeated) as parquet:
+    with _opened(file, shared) as parquet:
         yield from parquet.iter_batches(rows, columns=names)
 
 
@@ -59,14 +62,15 @@ def _opened(file: CorpusFile, read_dictionary: list[str] | None = None) -> pq.Pa
         ) from error
 
 
-def _may_repeat(parquet: pq.ParquetFile, name: str) -> bool:
-    """Whether a column of strings is short in the file for its rows, by way of a dictionary."""
+def _may_be_shared(parquet: pq.ParquetFile, name: str) -> bool:
+    """Whether long texts may stand in a small file once each, for many rows."""
     if not arrow_rows.is_text(parquet.schema_arrow.field(name).type):
         return False
-    chunks = _chunks(parquet, [name])
-    has_dictionary = any(chunk.has_dictionary_page for chunk in chunks)
-    size = sum(chunk.total_uncompressed_size for chunk in chunks)
-    return has_dictionary and size < SHORT_TEXT_BYTES * parquet.metadata.num_rows
+    return all(
+        chunk.has_dictionary_page
+        and chunk.total_uncompressed_size <= DICTIONARY_BYTES + INDEX_BYTES * chunk.num_values
+        for chunk in _chunks(parquet, [name])
+    )
 
 
 def _batch_rows(parquet: pq.ParquetFile, names: list[str]) -> int:
