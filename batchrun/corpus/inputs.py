@@ -2,6 +2,7 @@
 
 import glob
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,8 +154,8 @@ def _file(source: str) -> CorpusFile:
     path = Path(source).absolute()
     try:
         str(path).encode()
-        stat = path.stat()
-        if not path.is_file():
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             raise CorpusError(f"{path} is no regular file", "Give a pipe on standard input: batchrun … -")
         kind = format_by_suffix(source) or _format_by_content(source)
     except UnicodeEncodeError:
@@ -165,8 +166,8 @@ def _file(source: str) -> CorpusFile:
         source=source,
         path=path,
         format=kind,
-        size=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
         name=source,
         partitions=partitions(source),
     )

@@ -3,6 +3,7 @@
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import IO
 
 import pyarrow as pa
 
@@ -18,6 +19,8 @@ from batchrun.records import ErrorType, Flag
 
 NUMBERED = tuple[int, CorpusFile]
 """A file with its number among the corpus' sources."""
+
+PIECE_BYTES = 1 << 16
 
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -75,7 +78,7 @@ def _contents(files: Sequence[NUMBERED]) -> Iterator[_Content]:
     for number, file in files:
         try:
             with opened(file) as stream:
-                data = stream.read(MAX_ROW_BYTES + 1)
+                data = _read_up_to(stream, MAX_ROW_BYTES + 1)
         except (OSError, CorpusError) as error:
             if isinstance(error, OSError) and not is_damage(error):
                 raise unreadable(file, error) from error
@@ -91,6 +94,15 @@ def _contents(files: Sequence[NUMBERED]) -> Iterator[_Content]:
             )
         else:
             yield _Content(number=number, file=file, data=data)
+
+
+def _read_up_to(stream: IO[bytes], limit: int) -> bytes:
+    """In pieces, for a small file shall not cost a buffer of the limit."""
+    pieces = []
+    while limit > 0 and (piece := stream.read(min(limit, PIECE_BYTES))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
 
 
 def _add_row(texts: TextColumn, content: _Content, text: str) -> dict[str, str | None]:
