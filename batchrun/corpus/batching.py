@@ -10,7 +10,7 @@ T = TypeVar("T")
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 8192
 
-MAX_ROW_BYTES = 256 << 20
+MAX_ROW_BYTES = 128 << 20
 """Of one line, field or document: a longer one fails alone, so that memory stays bounded."""
 
 

@@ -3,10 +3,11 @@
 import codecs
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -30,7 +31,6 @@ class _Row:
     line: int
     fields: list[str]
     problem: str | None = None
-    error_type: ErrorType = ErrorType.INVALID_CSV
 
     @property
     def size(self) -> int:
@@ -92,52 +92,70 @@ def _rows(file: CorpusFile, width: int) -> Iterator[_Row]:
 def _parsed(file: CorpusFile) -> Iterator[_Row]:
     """The header and the rows, without blank lines."""
     csv.field_size_limit(MAX_ROW_BYTES)  # the module has but one limit, for all readers of a process
-    line = 0
+    number = 0
     try:
-        with opened(file) as stream, _decoded(stream) as lines:
+        with opened(file) as stream, _decoded(stream) as text:
+            lines = _Lines(text)
             reader = csv.reader(lines, delimiter=_delimiter(file), strict=True)
             while True:
-                line = reader.line_num + 1
+                number = lines.number + 1
                 try:
                     fields = next(reader)
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    yield _broken(line, reader.line_num, error)
+                    lines.go_back()
+                    yield _Row(line=number, fields=[], problem=f"is no CSV: {error}")
                 else:
+                    lines.forget()
                     if fields:
-                        yield _Row(line=line, fields=fields)
+                        yield _Row(line=number, fields=fields)
     except OSError as error:
-        raise unreadable(file, error, f" after line {line - 1:,}") from error
+        raise unreadable(file, error, f" after line {number - 1:,}") from error
 
 
-def _broken(first: int, last: int, error: csv.Error) -> _Row:
-    if "field limit" in str(error):
-        problem = f"has a field of more than {MAX_ROW_BYTES >> 20} MiB"
-        return _Row(line=first, fields=[], problem=problem, error_type=ErrorType.TEXT_TOO_LARGE)
-    until = f" (it ends in line {last:,})" if last > first else ""
-    return _Row(line=first, fields=[], problem=f"is no CSV: {error}{until}")
+class _Lines:
+    """Lines of a text, counted, with those of the present row kept: a quote that never ends takes all rows
+    behind it for its field, and these are read again without it.
+    """
+
+    def __init__(self, text: Iterator[str]) -> None:
+        self.number = 0
+        self._text = text
+        self._row: list[str] = []
+        self._again: deque[str] = deque()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._text)
+        self._row.append(line)
+        self.number += 1
+        return line
+
+    def forget(self) -> None:
+        """The row is good."""
+        self._row.clear()
+
+    def go_back(self) -> None:
+        """Go on behind the first line of the row."""
+        behind = self._row[1:]
+        self._again.extendleft(reversed(behind))
+        self.number -= len(behind)
+        self.forget()
 
 
 @contextmanager
-def _decoded(stream: IO[bytes]) -> Iterator[IO[str]]:
+def _decoded(stream: io.BufferedReader) -> Iterator[io.TextIOWrapper]:
     """Text by its byte-order mark, else UTF-8; bytes that are none become surrogates, to be found later."""
-    encoding = _encoding(_peek(stream))
-    buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[type-var]
-    errors = "surrogateescape" if encoding == "utf-8-sig" else "replace"
-    text = io.TextIOWrapper(buffered, encoding, errors, newline="")
+    is_utf16 = stream.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding, errors = ("utf-16", "replace") if is_utf16 else ("utf-8-sig", "surrogateescape")
+    text = io.TextIOWrapper(stream, encoding, errors, newline="")
     try:
         yield text
     finally:
         text.detach()
-
-
-def _peek(stream: IO[bytes]) -> bytes:
-    return stream.peek(4) if isinstance(stream, io.BufferedReader) else b""
-
-
-def _encoding(head: bytes) -> str:
-    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 def _delimiter(file: CorpusFile) -> str:
@@ -167,7 +185,7 @@ def _documents(
             value |= {name: row.fields[places[name]] for name in columns.names if name in places}
             texts.add(_bytes_if_broken(value[columns.text]), where)
         else:
-            texts.fail(row.error_type, f"{where} {row.problem}")
+            texts.fail(ErrorType.INVALID_CSV, f"{where} {row.problem}")
         carried["doc_id"].append(_shown(value.get(columns.id)) if columns.id else number)
         for name in columns.kept:
             carried[name].append(_shown(value.get(name)))

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
 
 import pyarrow as pa
 
@@ -45,7 +44,7 @@ class CorpusFile:
 
 
 @contextmanager
-def opened(file: CorpusFile) -> Iterator[IO[bytes]]:
+def opened(file: CorpusFile) -> Iterator[io.BufferedReader]:
     """Its bytes, unpacked as they are read."""
     with file.path.open("rb") as raw:
         if file.codec is None:
@@ -57,7 +56,7 @@ def opened(file: CorpusFile) -> Iterator[IO[bytes]]:
                 "Write it again, or take it out of the corpus.",
             )
         unpacked = pa.CompressedInputStream(raw, file.codec)
-        yield cast("IO[bytes]", io.BufferedReader(unpacked, BUFFER_BYTES))
+        yield io.BufferedReader(unpacked, BUFFER_BYTES)
 
 
 def is_damage(error: OSError) -> bool:
