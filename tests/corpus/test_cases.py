@@ -51,10 +51,10 @@ def parquet(**columns: Any) -> bytes:
     return sink.getvalue()
 
 
-def arrow(make: Callable[..., Any], rows: int = 1000, **columns: Any) -> bytes:
+def arrow(make: Callable[..., Any], rows: int = 1000, options: Any = None, **columns: Any) -> bytes:
     """An Arrow file in either of its two forms, `pa.ipc.new_stream` or `pa.ipc.new_file`."""
     table, sink = pa.table(columns), io.BytesIO()
-    with make(sink, table.schema) as writer:
+    with make(sink, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=rows)
     return sink.getvalue()
 
@@ -152,6 +152,7 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
     "Arrow stream": ({"a.arrow": arrow(pa.ipc.new_stream, text=["a", None, "b"], rows=2)}, "", ["a", EMPTY, "b"]),
     "Arrow file": ({"a.arrow": arrow(pa.ipc.new_file, text=["a", None, "b"], rows=2)}, "", ["a", EMPTY, "b"]),
     "Feather": ({"a.feather": arrow(pa.ipc.new_file, text=["a"])}, "", ["a"]),
+    "Feather, compressed": ({"a.feather": arrow(pa.ipc.new_file, text=["a" * 5000], options=pa.ipc.IpcWriteOptions(compression="lz4"))}, "", ["a" * 5000]),
     "Arrow without rows": ({"a.arrow": arrow(pa.ipc.new_stream, text=pa.array([], pa.string()))}, "", []),
     "Arrow of strings that are no UTF-8": ({"a.arrow": arrow(pa.ipc.new_stream, text=not_utf8([b"a", b"\xff"]))}, "", ["a", replaced("\ufffd")]),
     "Arrow of a dictionary": ({"a.arrow": arrow(pa.ipc.new_stream, text=pa.array(["a", "b", "a"]).dictionary_encode())}, "", ["a", "b", "a"]),
@@ -180,6 +181,8 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
     "HTML that declares what is no charset": ({"a.html": b"<meta charset=base64><p>a", "b.html": b"<meta charset=idna><p>\xc3\xa9"}, "", ["a", "é"]),
     "HTML that is no UTF-8": ({"a.html": b"<p>a\xff"}, "", [replaced("a\ufffd")]),
     "HTML nested deep": ({"a.html": b"<div>" * 3000 + b"deep"}, "", ["deep"]),
+    "HTML nested beyond reason": ({"a.html": b"<div>" * 300_000 + b"deep <b>down"}, "", ["deep down"]),
+    "HTML of many paragraphs that do not end": ({"a.html": b"<p>a" * 6000}, "", ["\n".join("a" * 6000)]),
     # -- mixtures
     "tables of all kinds": (
         {"a.parquet": parquet(text=["a"]), "b.jsonl": lines({"text": "b"}), "c.csv": b"text\nc\n", "d.tsv.gz": gz(b"text\nd\n"), "e.arrow": arrow(pa.ipc.new_stream, text=["e"])},
@@ -382,7 +385,7 @@ def test_what_is_passed_over_is_said(tmp_path: Path) -> None:
     ] == find_files([given], lambda _: False).notes
 
 
-def test_ten_thousand_text_files_are_few_batches(tmp_path: Path) -> None:
+def test_many_text_files_are_few_batches(tmp_path: Path) -> None:
     """A batch has many sources; each file is row 0 of its own."""
     for number in range(1000):
         (tmp_path / f"{number:05}.txt").write_bytes(b"text %d" % number)
