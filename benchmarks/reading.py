@@ -1,8 +1,8 @@
 """One corpus in three forms: `python -m benchmarks.reading [--folder FOLDER]`.
 
 A folder of documents is read as it is, and written again as Parquet and as compressed JSONL. `batchrun plan`
-takes each; keys, tokens and buckets must be the same. Each arm is a process of its own, run twice: the
-second from a warm disk.
+takes each; keys, tokens and buckets must be the same. Each arm is a process of its own, run three times,
+from nothing but a warm disk; the quickest counts, for other work of the machine only adds.
 """
 
 import argparse
@@ -69,19 +69,20 @@ def write_forms(folder: Path, target: Path) -> dict[str, Path]:
 
 
 def plan(home: Path, corpus: Path) -> Planned:
-    """Plan twice, each time from nothing. Raises CalledProcessError where it fails."""
+    """Plan three times, each time from nothing. Raises CalledProcessError where it fails."""
+    seconds = []
     words = [sys.executable, "-m", "batchrun", "plan", str(corpus), "--json", "--home"]
-    for number in range(2):
+    for number in range(3):
         space = home / str(number)
         (space / "jobs").mkdir(parents=True)
         (space / "jobs" / "summarize.toml").write_text(SPEC.format(model=make_smollm2(SMOLLM2)))
         started = time.monotonic()
         done = subprocess.run([*words, str(space)], capture_output=True, text=True, check=True)
-        seconds = time.monotonic() - started
+        seconds.append(time.monotonic() - started)
     [file] = space.glob("checkpoints/*/seed-0/corpora/*/plan.parquet")
     found = json.loads(done.stdout.splitlines()[-1])
     return Planned(
-        seconds=seconds,
+        seconds=min(seconds),
         rows=pq.read_table(file, columns=PLANNED),
         buckets=found["outline"]["documents_by_bucket"],
     )

@@ -1,7 +1,6 @@
 """What a file is, by its ending or, without a known one, by its first bytes."""
 
 import json
-import os
 from enum import IntEnum, StrEnum
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
@@ -59,10 +58,11 @@ def known_endings() -> str:
 
 def suffixes(path: str) -> tuple[str, str]:
     """The ending without that of compression, and that of compression or nothing; in lower case."""
-    stem, last = os.path.splitext(path.lower())
-    if last in COMPRESSIONS:
-        return os.path.splitext(stem)[1], last
-    return last, ""
+    parts = path.rpartition("/")[2].lower().rsplit(".", 2)
+    last = f".{parts[-1]}" if len(parts) > 1 else ""
+    if last not in COMPRESSIONS:
+        return last, ""
+    return (f".{parts[1]}" if parts[2:] else "", last)
 
 
 def format_by_suffix(path: str) -> Format | None:

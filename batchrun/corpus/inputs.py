@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from batchrun.corpus import delimited
+from batchrun.corpus import delimited, jsonl
 from batchrun.corpus.columns import TEXT_NAMES
 from batchrun.corpus.files import CorpusFile, is_damage, opened
 from batchrun.corpus.folders import matched, walk
@@ -43,7 +43,7 @@ def find_files(
 ) -> Inputs:
     """Expand files, folders and globs, each in name order; `-` is `stdin`. Folders and globs pass over
     batchrun outputs, hidden and marker files, files of no known kind, and documents beside tables; a CSV
-    without the column `text` (or one of that role by convention) is no table beside documents.
+    or `.json` without the column `text` (or one of that role by convention) is none beside documents.
 
     Raises CorpusNotFoundError where nothing is found, CorpusError for a file of no known format.
     """
@@ -134,13 +134,17 @@ def _rank(path: str) -> Rank | None:
 
 
 def _is_other_table(path: str, text: str | None) -> bool:
-    """Whether this is a CSV without a text column: beside documents, one more of the tables they speak of."""
-    if format_by_suffix(path) not in {Format.CSV, Format.TSV}:
-        return False
+    """Whether this is a CSV or `.json` without a text column: beside documents, it is no corpus."""
     try:
-        return not {text, *TEXT_NAMES}.intersection(delimited.header(_file(path)))
+        if format_by_suffix(path) in {Format.CSV, Format.TSV}:
+            known = delimited.header(_file(path))
+        elif is_json(path):
+            known = [*jsonl.peek(_file(path))]
+        else:
+            return False
     except CorpusError:
         return True
+    return not {text, *TEXT_NAMES}.intersection(known)
 
 
 def _endings(paths: list[str]) -> str:

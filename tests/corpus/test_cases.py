@@ -189,6 +189,7 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
         "", ["a", "b", "c", "d", "e"],
     ),
     "documents beside a table without texts": ({"a.rst": b"a", "chips.csv.gz": gz(b"chip,year\nx,1\n"), "no.csv": b""}, "", ["a"]),
+    "documents beside settings": ({"a.md": b"a", "package.json": b'{"name": "x"}\n'}, "", ["a"]),
     "tables beside metadata and documents": ({"a.csv": b"text\na\n", "meta.json": lines(HELLO), "README.md": b"r", "x.html": b"x"}, "", ["a"]),
 }  # fmt: skip
 
