@@ -46,19 +46,27 @@ def read(
 
 
 def _batches(file: CorpusFile, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """The columns asked for, batch by batch; mapped, so that a batch of any size costs no memory of its own."""
-    names = schema(file).names
-    fields = [names.index(name) for name in columns.names if name in names]
-    options = pa.ipc.IpcReadOptions(included_fields=sorted(fields), use_threads=False)
+    """The columns asked for, batch by batch; mapped, so that a batch of any size costs no memory of its own.
+
+    A file that another process cuts short while it is read ends this one; it is resumable.
+    """
+    known = schema(file).names
+    names = [name for name in columns.names if name in known]
     with _mapped(file) as source:
-        if _has_footer(source):
-            reader = pa.ipc.open_file(source, options=options)
-            batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        else:
-            batches = iter(pa.ipc.open_stream(source, options=options))
-        for batch in batches:
-            _check(batch)
-            yield batch
+        for batch in _all_columns(source, [known.index(name) for name in names]):
+            chosen = batch.select(names)
+            _check(chosen)
+            yield chosen
+
+
+def _all_columns(source: pa.NativeFile, wanted: list[int]) -> Iterator[pa.RecordBatch]:
+    """Batches with at least the columns wanted. Of a file with a footer, asking for some would copy them all."""
+    if _has_footer(source):
+        reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False))
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+    else:
+        options = pa.ipc.IpcReadOptions(included_fields=sorted(wanted), use_threads=False)
+        yield from pa.ipc.open_stream(source, options=options)
 
 
 def _check(batch: pa.RecordBatch) -> None:
