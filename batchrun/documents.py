@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from batchrun.records import ErrorType, RowStatus
@@ -20,14 +22,15 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentBatch:
-    """Rows `first_row` and following of source number `source`.
+    """Rows `first_row` and following of source number `source`; or, where `source` has a number for each
+    row, rows that are each row 0 of a source of their own.
 
     `texts` has None exactly where `verdicts` has an entry. `flags` are of single rows. `carried` holds
     `doc_id` and the kept columns of the same rows, in Arrow; `variables` the columns named in the prompt, as
     strings.
     """
 
-    source: int
+    source: int | tuple[int, ...]
     first_row: int
     texts: list[str | None]
     carried: pa.RecordBatch
@@ -38,10 +41,22 @@ class DocumentBatch:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def source_numbers(self) -> npt.NDArray[np.int32]:
+        """Of every row the number of its source."""
+        return np.full(len(self), self.source, np.int32)
+
+    @property
+    def row_numbers(self) -> npt.NDArray[np.int64]:
+        """Of every row its number in its source."""
+        if isinstance(self.source, tuple):
+            return np.zeros(len(self), np.int64)
+        return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64)
+
     def head(self, num_rows: int) -> "DocumentBatch":
         """The first rows of the batch."""
         return DocumentBatch(
-            source=self.source,
+            source=self.source[:num_rows] if isinstance(self.source, tuple) else self.source,
             first_row=self.first_row,
             texts=self.texts[:num_rows],
             carried=self.carried.slice(0, num_rows),

@@ -1,36 +1,52 @@
 """From corpus files to a valid plan: what the corpus reads and the planner writes, brought together."""
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from batchrun.corpus.corpus import ColumnWishes, Corpus, open_corpus, signature
-from batchrun.corpus.inputs import CorpusFile, find_files
+from batchrun.corpus.files import STDIN, CorpusFile
+from batchrun.corpus.inputs import find_files
+from batchrun.corpus.standard_input import copy
 from batchrun.job import Job
 from batchrun.planning.departures import keep_plan
 from batchrun.planning.measure import PlanSettings
 from batchrun.planning.plan import PlanRecord, encode_types, write_record
 from batchrun.planning.planner import Counted, Planner
 from batchrun.reporter import Reporter
+from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import is_batchrun_output
 from batchrun.succession import last_complete
 from batchrun.telemetry.run_records import read_runs, timestamp
 from batchrun.workspace import CorpusPaths, corpus_id
 
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+STDIN_PATH = "/dev/stdin"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusInput:
-    """A corpus as a person gave it, with the files that it is now."""
+    """A corpus as a person gave it, with the files that it is now.
+
+    `notes` say what was passed over. `copy` holds what came on standard input, and goes when it is planned.
+    """
 
     given: list[str]
     files: list[CorpusFile]
     wishes: ColumnWishes
     limit: int | None
+    notes: list[str] = field(default_factory=list)
+    copy: "TemporaryDirectory[str] | None" = None
 
     @property
     def corpus_id(self) -> str:
-        return corpus_id(self.given, self.limit)
+        """Standard input has no path of its own: it is one corpus wherever it is read."""
+        return corpus_id([STDIN_PATH if given == STDIN else given for given in self.given], self.limit)
 
     def signature(self, job: Job) -> dict[str, Any]:
         """The same signature, the same plan and spool."""
@@ -38,10 +54,17 @@ class CorpusInput:
 
 
 def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | None) -> CorpusInput:
-    """Expand the inputs; columns not named by option are those of the spec. Raises CorpusError."""
+    """Expand the inputs; columns not named by option are those of the spec. `-` is standard input, which is
+    copied to disk. Raises CorpusError, and OSError where the disk fails.
+    """
     columns = job.spec.columns
     wishes = ColumnWishes(text=wishes.text or columns.text, id=wishes.id or columns.id, kept=wishes.kept)
-    return CorpusInput(given=given, files=find_files(given, is_batchrun_output), wishes=wishes, limit=limit)
+    folder = scratch_folder(job.paths.scratch, "stdin") if STDIN in given else None
+    stdin = copy(sys.stdin.buffer, Path(folder.name) / "stdin") if folder else None
+    found = find_files(given, is_batchrun_output, stdin=stdin, text=wishes.text)
+    return CorpusInput(
+        given=given, files=found.files, wishes=wishes, limit=limit, notes=found.notes, copy=folder
+    )
 
 
 def make_plan(
@@ -56,7 +79,7 @@ def make_plan(
     """Read the corpus once and leave a valid plan and spool. Raises CorpusError, ConfigError, OSError."""
     signed = given.signature(job)
     corpus = open_corpus(given.files, given.wishes, given.limit)
-    notes = _notes(corpus)
+    notes = [*given.notes, *_notes(corpus)]
     for note in notes:
         reporter.note(note)
     if (before := last_complete(read_runs(paths.runs))) is not None:
@@ -73,6 +96,8 @@ def make_plan(
         done_keys=lambda consume: checkpoints.settled_keys(consume, retry_all=True),
         progress=reporter.planning,
     )
+    if given.copy is not None:
+        given.copy.cleanup()
     record = PlanRecord(
         signature=signed,
         sources=corpus.sources,

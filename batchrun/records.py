@@ -52,6 +52,9 @@ class ErrorType(StrEnum):
 
     EMPTY_TEXT = "empty_text"
     INVALID_JSON = "invalid_json"
+    INVALID_CSV = "invalid_csv"
+    TEXT_TOO_LARGE = "text_too_large"
+    DAMAGED_FILE = "damaged_file"
     NOT_TEXT = "not_text"
     PROMPT_TOO_LONG = "prompt_too_long"
     EMPTY_OUTPUT = "empty_output"
@@ -67,6 +70,9 @@ PERMANENT_ERRORS = {
     # False: another try or another machine may succeed, so the next `submit` tries again.
     ErrorType.EMPTY_TEXT: True,
     ErrorType.INVALID_JSON: True,
+    ErrorType.INVALID_CSV: True,
+    ErrorType.TEXT_TOO_LARGE: True,
+    ErrorType.DAMAGED_FILE: True,
     ErrorType.NOT_TEXT: True,
     ErrorType.PROMPT_TOO_LONG: True,
     ErrorType.EMPTY_OUTPUT: True,

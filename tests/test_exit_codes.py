@@ -109,7 +109,7 @@ CASES: list[tuple[Callable[[Bench], list[object]], int, list[str]]] = [
     (no_parquet, 65, ["c.parquet is not readable as Parquet"]),
     (empty_file, 65, ["c.parquet is empty (0 bytes)"]),
     (half_a_file, 65, ["corpus.parquet is not readable as Parquet"]),
-    (unknown_kind, 65, ["c.docx is neither Parquet nor JSONL"]),
+    (unknown_kind, 65, ["c.docx is of no known kind"]),
     (remote, 65, ["s3://bucket/c.parquet is a remote path"]),
     (unknown_key, 78, ["unknown key 'modle'", "Did you mean 'model'?"]),
     (no_spec, 78, ["there is no job spec", "batchrun init"]),

@@ -63,6 +63,7 @@ LIBRARIES = {
     "duckdb": (("database", "store.checkpoints"), False),
     "click": (("cli",), False),
     "tqdm": (("cli",), False),
+    "selectolax": (("corpus.html",), False),
     "vllm": (("engines",), True),
     "torch": (("engines",), True),
     "transformers": (("engines",), True),

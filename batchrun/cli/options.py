@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from batchrun.corpus.formats import COMPRESSIONS
 from batchrun.errors import UsageError
 from batchrun.workspace import Workspace, find_workspace
 
@@ -81,10 +82,19 @@ def split_columns(given: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in given.split(",") if name.strip()) if given else ()
 
 
+def _stem(file: Path) -> str:
+    """The name without its ending, and without that of compression."""
+    return Path(file.stem).stem if file.suffix.lower() in COMPRESSIONS else file.stem
+
+
 def output_path(given: str | None, inputs: list[str], seed: int, limit: int | None) -> Path:
     """Where the summaries go: as given, or beside a single input. Raises UsageError."""
     if given is not None:
         return Path(given).absolute()
+    if "-" in inputs:
+        raise UsageError(
+            "standard input needs an output path", "Say where the summaries go: -o summaries.parquet"
+        )
     single = Path(inputs[0])
     if len(inputs) > 1 or not single.exists():
         if len(inputs) == 1 and not any(character in inputs[0] for character in "*?["):
@@ -95,6 +105,6 @@ def output_path(given: str | None, inputs: list[str], seed: int, limit: int | No
             "several inputs, or a pattern, need an output path",
             "Say where the summaries go: -o summaries.parquet",
         )
-    stem = single.absolute().stem if single.is_file() else single.absolute().name
+    stem = _stem(single.absolute()) if single.is_file() else single.absolute().name
     marks = (f".limit-{limit}" if limit is not None else "") + (f".seed-{seed}" if seed else "")
     return single.absolute().parent / f"{stem}{marks}.summaries.parquet"

@@ -40,7 +40,8 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Summarize CORPUS (Parquet or JSONL: files, folders, globs), or go on where the last run stopped.
+    """Summarize CORPUS, or go on where the last run stopped. CORPUS are files, folders or globs: Parquet,
+    JSONL, CSV, TSV, Arrow and datasets, text and HTML; or - for JSONL on standard input.
 
     What is finished is not computed again: the same command is the resume, and tomorrow's corpus
     costs only what changed.
@@ -49,6 +50,7 @@ def command(
     Examples:
       batchrun submit corpus.parquet
       batchrun submit news/ -o news.summaries.parquet --keep-columns title,url
+      zcat new.jsonl.gz | batchrun submit - -o new.summaries.parquet
     """
     try:
         from batchrun.corpus.corpus import ColumnWishes

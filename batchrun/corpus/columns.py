@@ -17,6 +17,11 @@ class Columns:
     text: str
     kept: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """Every column to read, once."""
+        return list(dict.fromkeys([self.text, *([self.id] if self.id else []), *self.kept]))
+
     def __str__(self) -> str:
         return f"text column {self.text!r}, " + (
             f"id column {self.id!r}" if self.id else "row numbers as ids"

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from batchrun.corpus import jsonl, parquet
-from batchrun.corpus.columns import Columns, choose
-from batchrun.corpus.inputs import CorpusFile, Format
+from batchrun.corpus import arrow_file, arrow_rows, delimited, jsonl, parquet, text_files
+from batchrun.corpus.columns import Columns
+from batchrun.corpus.files import CorpusFile
+from batchrun.corpus.formats import Format
 from batchrun.documents import OUTPUT_COLUMNS, DocumentBatch
 from batchrun.errors import CorpusError
 
@@ -51,7 +53,7 @@ class Corpus:
 
     @property
     def output_types(self) -> dict[str, pa.DataType]:
-        if any(file.format is Format.PARQUET for file in self.files):
+        if any(file.format is not Format.JSONL for file in self.files):
             return self.carried_types
         return {
             name: kind if kind == pa.int64() or name in self.differing else self.json_types.arrow_type(name)
@@ -69,17 +71,38 @@ class Corpus:
             left = None if left is None else left - len(batch)
 
     def _all_batches(self) -> Iterator[DocumentBatch]:
-        for number, (file, columns) in enumerate(zip(self.files, self.columns, strict=True)):
-            if file.format is Format.PARQUET:
-                yield from parquet.read(file, number, columns, self.carried_types)
+        numbered = enumerate(self.files)
+        for is_document, files in groupby(numbered, lambda entry: entry[1].format.is_document):
+            if is_document:
+                group = list(files)
+                columns = [self.columns[number] for number, _ in group]
+                yield from text_files.read(group, columns, [*self.carried_types][1:])
             else:
-                yield from jsonl.read(file, number, columns, self.carried_types["doc_id"], self.json_types)
+                for number, file in files:
+                    yield from self._rows(number, file)
+
+    def _rows(self, number: int, file: CorpusFile) -> Iterator[DocumentBatch]:
+        columns, types = self.columns[number], self.carried_types
+        match file.format:
+            case Format.PARQUET:
+                return parquet.read(file, number, columns, types)
+            case Format.ARROW:
+                return arrow_file.read(file, number, columns, types)
+            case Format.JSONL:
+                return jsonl.read(file, number, columns, types["doc_id"], self.json_types)
+            case _:
+                return delimited.read(file, number, columns, types["doc_id"])
 
 
 def signature(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> dict[str, Any]:
     """What stands for the content of a corpus: the same signature, the same plan."""
     return {
-        "files": [[str(file.path), file.source, file.size, file.mtime_ns] for file in files],
+        "files": [
+            [str(file.path), file.source, file.size, file.mtime_ns]
+            if file.content_hash is None
+            else [file.source, file.source, file.size, file.content_hash]
+            for file in files
+        ],
         "text": wishes.text,
         "id": wishes.id,
         "kept": list(wishes.kept),
@@ -93,11 +116,7 @@ def open_corpus(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None
     columns = []
     kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept)}
     for file in files:
-        chosen, types = (
-            _columns_of_parquet(file, wishes)
-            if file.format is Format.PARQUET
-            else _columns_of_jsonl(file, wishes)
-        )
+        chosen, types = _choose_columns(file, wishes)
         columns.append(chosen)
         for name, kind in types.items():
             kinds[name].append(kind)
@@ -124,23 +143,17 @@ def _common_type(found: list[pa.DataType]) -> pa.DataType:
     return known[0] if len(set(known)) == 1 else pa.string()
 
 
-def _columns_of_parquet(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
-    schema = parquet.schema(file)
-    known = {name: str(schema.field(index).type) for index, name in enumerate(schema.names)}
-    chosen = choose(str(file.path), known, text=wishes.text, id=wishes.id, kept=wishes.kept)
-    for name in {chosen.text, chosen.id, *chosen.kept}:
-        if schema.names.count(name) > 1:
-            raise CorpusError(f"{file.path} has several columns {name!r}", "Rename all but one of them.")
-    parquet.check_text_type(file, chosen.text, schema.field(chosen.text).type)
-    id_type = schema.field(chosen.id).type if chosen.id else pa.int64()
-    return chosen, {"doc_id": id_type} | {name: schema.field(name).type for name in wishes.kept}
-
-
-def _columns_of_jsonl(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
-    known = jsonl.peek(file)
-    if not known:  # no row is an object, so none has an id of any type
-        return Columns(id=wishes.id, text=wishes.text or "text", kept=wishes.kept), {}
-    chosen = choose(str(file.path), known, text=wishes.text, id=wishes.id, kept=())
-    carried = {name: pa.string() for name in wishes.kept}
-    id_type = pa.string() if chosen.id else pa.int64()
-    return Columns(id=chosen.id, text=chosen.text, kept=wishes.kept), {"doc_id": id_type} | carried
+def _choose_columns(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
+    """The columns of a file, and the types in which it carries ids and kept columns."""
+    named: dict[str, Any] = {"text": wishes.text, "id": wishes.id, "kept": wishes.kept}
+    match file.format:
+        case Format.PARQUET:
+            return arrow_rows.choose_columns(file, parquet.schema(file), **named)
+        case Format.ARROW:
+            return arrow_rows.choose_columns(file, arrow_file.schema(file), **named)
+        case Format.JSONL:
+            return jsonl.choose_columns(file, **named)
+        case Format.CSV | Format.TSV:
+            return delimited.choose_columns(file, **named)
+        case Format.TEXT | Format.HTML:
+            return text_files.choose_columns(file, **named)

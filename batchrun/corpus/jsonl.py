@@ -2,21 +2,20 @@
 
 import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
-from batchrun.corpus.columns import Columns
-from batchrun.corpus.inputs import CorpusFile
+from batchrun.corpus.batching import MAX_ROW_BYTES, bounded
+from batchrun.corpus.columns import Columns, choose
+from batchrun.corpus.files import CorpusFile, opened, unreadable
 from batchrun.corpus.text import TextColumn, without_surrogates
 from batchrun.documents import DocumentBatch, Verdict
-from batchrun.errors import CorpusError
 from batchrun.records import ErrorType, Flag, RowStatus
 
-BATCH_BYTES = 8 << 20
-BATCH_ROWS = 8192
 PEEK_ROWS = 100
 
 
@@ -46,14 +45,31 @@ class JsonTypes:
 def peek(file: CorpusFile) -> dict[str, str]:
     """The keys of the first rows, with their JSON types; empty where no row is an object."""
     known: dict[str, str] = {}
-    for _, line in islice(_lines(file), PEEK_ROWS):
-        row = _parse(line)
+    for line in islice(_lines(file), PEEK_ROWS):
+        row = None if line.content is None else _parse(line.content)
         if isinstance(row, dict):
             for name, value in row.items():
                 key = without_surrogates(name)
                 if known.get(key, "null") == "null":
                     known[key] = _json_type(value)
     return known
+
+
+def choose_columns(
+    file: CorpusFile, *, text: str | None, id: str | None, kept: Sequence[str]
+) -> tuple[Columns, dict[str, pa.DataType]]:
+    """The columns of a file and the types they are carried in. A kept one may be missing in the first rows.
+
+    Raises CorpusError where text or id are missing or ambiguous.
+    """
+    known = peek(file)
+    if not known:  # no row is an object, so none has an id of any type
+        return Columns(id=id, text=text or "text", kept=tuple(kept)), {}
+    known = dict.fromkeys(file.partitions, "string") | known
+    chosen = choose(file.label, known, text=text, id=id)
+    carried = dict.fromkeys(kept, pa.string())
+    chosen = Columns(id=chosen.id, text=chosen.text, kept=tuple(kept))
+    return chosen, {"doc_id": pa.string() if chosen.id else pa.int64()} | carried
 
 
 def read(
@@ -64,72 +80,87 @@ def read(
     `id_type`, in which all inputs carry ids, is a string or, where row numbers are the ids, int64.
     """
     first_row = 0
-    lines = _lines(file)
-    while batch := _some(lines):
-        yield _documents(file, source, first_row, batch, columns, id_type, types)
-        first_row += len(batch)
+    for lines in bounded(_lines(file), _size):
+        yield _documents(file, source, first_row, lines, columns, id_type, types)
+        first_row += len(lines)
 
 
-def _lines(file: CorpusFile) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers from 1."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line:
+    """A line that is not blank, by its number from 1; without content where it is too long to be held."""
+
+    number: int
+    content: bytes | None
+
+
+def _size(line: _Line) -> int:
+    return len(line.content or b"")
+
+
+def _lines(file: CorpusFile) -> Iterator[_Line]:
+    number = 0
     try:
-        with file.path.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                content = line.removeprefix(codecs.BOM_UTF8).strip() if number == 1 else line.strip()
-                if content:
-                    yield number, content
+        with opened(file) as stream:
+            for number, line in enumerate(_raw_lines(stream), 1):
+                content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                if len(content) > MAX_ROW_BYTES:
+                    yield _Line(number=number, content=None)
+                elif content := content.strip():
+                    yield _Line(number=number, content=content)
     except OSError as error:
-        raise CorpusError(
-            f"{file.path} can not be read: {error.strerror}", "Check the file and its disk."
-        ) from error
+        raise unreadable(file, error, f" after line {number:,}") from error
 
 
-def _some(lines: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    batch = []
-    size = 0
-    for number, line in lines:
-        batch.append((number, line))
-        size += len(line)
-        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
-            break
-    return batch
+def _raw_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Lines; of one over MAX_ROW_BYTES its beginning alone, a byte longer than that."""
+    while line := stream.readline(MAX_ROW_BYTES + 1):
+        yield line
+        while len(line) > MAX_ROW_BYTES and not line.endswith(b"\n"):
+            line = stream.readline(MAX_ROW_BYTES + 1)
 
 
 def _documents(
     file: CorpusFile,
     source: int,
     first_row: int,
-    lines: list[tuple[int, bytes]],
+    lines: list[_Line],
     columns: Columns,
     id_type: pa.DataType,
     types: JsonTypes,
 ) -> DocumentBatch:
     texts = TextColumn()
     carried: dict[str, list[Any]] = {name: [] for name in ("doc_id", *columns.kept)}
-    for row, (number, line) in enumerate(lines, first_row):
-        where = f"{file.path}, line {number}"
-        value = _parse(line, texts)
-        if isinstance(value, dict):
-            texts.add(value.get(columns.text), where)
-        else:
-            texts.refuse(_broken(where, value))
-            value = {}
+    for row, line in enumerate(lines, first_row):
+        value = file.partitions | _add_line(texts, line, columns.text, file)
         doc_id = value.get(columns.id) if columns.id else row
         carried["doc_id"].append(doc_id if id_type == pa.int64() else types.encode("doc_id", doc_id))
         for name in columns.kept:
             carried[name].append(types.encode(name, value.get(name)))
-    arrays = [
-        pa.array(carried["doc_id"], id_type),
-        *(pa.array(carried[name], pa.string()) for name in columns.kept),
-    ]
-    return DocumentBatch(
-        source=source,
-        first_row=first_row,
-        texts=texts.texts,
-        verdicts=texts.verdicts,
-        flags=texts.flags,
-        carried=pa.RecordBatch.from_arrays(arrays, names=list(carried)),
-    )
+    arrays = {name: pa.array(values, pa.string()) for name, values in carried.items() if name != "doc_id"}
+    return texts.to_batch(source, first_row, {"doc_id": pa.array(carried["doc_id"], id_type)} | arrays)
+
+
+def _add_line(texts: TextColumn, line: _Line, text: str, file: CorpusFile) -> dict[str, Any]:
+    """Add the text of a line, or why it has none; returns the line's object, empty where it is none."""
+    where = f"{file.label}, line {line.number}"
+    if line.content is None:
+        texts.fail(ErrorType.TEXT_TOO_LARGE, f"{where} is longer than {MAX_ROW_BYTES >> 20} MiB")
+        return {}
+    value = _parse(line.content, texts)
+    if not isinstance(value, dict):
+        texts.fail(ErrorType.INVALID_JSON, f"{where} {_what_is_wrong(value)}")
+        return {}
+    if text in value or text in file.partitions:
+        texts.add(value.get(text, file.partitions.get(text)), where)
+    else:
+        texts.refuse(_missing(where, text))
+    return value
+
+
+def _missing(where: str, text: str) -> Verdict:
+    """Spark and others leave the key of a null out, so that a missing one is a null."""
+    error = f"{where} has no key {text!r}, which counts as null"
+    return Verdict(status=RowStatus.SKIPPED, error_type=ErrorType.EMPTY_TEXT, error=error)
 
 
 def _parse(line: bytes, texts: TextColumn | None = None) -> Any:
@@ -146,10 +177,10 @@ def _parse(line: bytes, texts: TextColumn | None = None) -> Any:
         return error
 
 
-def _broken(where: str, value: Any) -> Verdict:
-    is_error = isinstance(value, Exception)
-    what = f"is no JSON: {value}" if is_error else f"is a JSON {_json_type(value)}, not an object"
-    return Verdict(status=RowStatus.FAILED, error_type=ErrorType.INVALID_JSON, error=f"{where} {what}")
+def _what_is_wrong(value: Any) -> str:
+    if isinstance(value, Exception):
+        return f"is no JSON: {value}"
+    return f"is a JSON {_json_type(value)}, not an object"
 
 
 def _json_type(value: Any) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from batchrun.documents import EMPTY, Verdict
+import pyarrow as pa
+
+from batchrun.documents import EMPTY, DocumentBatch, Verdict
 from batchrun.records import ErrorType, Flag, RowStatus
 
 
@@ -29,8 +31,12 @@ class TextColumn:
         elif value is None:
             self.refuse(EMPTY)
         else:
-            error = f"{where}: the text is of type {type(value).__name__}, not a string"
-            self.refuse(Verdict(status=RowStatus.FAILED, error_type=ErrorType.NOT_TEXT, error=error))
+            self.fail(
+                ErrorType.NOT_TEXT, f"{where}: the text is of type {type(value).__name__}, not a string"
+            )
+
+    def fail(self, error_type: ErrorType, error: str) -> None:
+        self.refuse(Verdict(status=RowStatus.FAILED, error_type=error_type, error=error))
 
     def refuse(self, verdict: Verdict) -> None:
         self.verdicts[len(self.texts)] = verdict
@@ -47,6 +53,19 @@ class TextColumn:
                 self.refuse(EMPTY)
             else:
                 self.texts.append(value)
+
+    def to_batch(
+        self, source: int | tuple[int, ...], first_row: int, carried: dict[str, pa.Array]
+    ) -> DocumentBatch:
+        """The rows collected, with their carried columns by name, `doc_id` first."""
+        return DocumentBatch(
+            source=source,
+            first_row=first_row,
+            texts=self.texts,
+            verdicts=self.verdicts,
+            flags=self.flags,
+            carried=pa.RecordBatch.from_arrays(list(carried.values()), names=list(carried)),
+        )
 
     def _add_text(self, text: str) -> None:
         if not text or text.isspace():

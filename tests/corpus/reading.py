@@ -29,7 +29,7 @@ def write_lines(path: Path, rows: Iterable[Any]) -> Path:
 
 
 def open_paths(*paths: Path | str, limit: int | None = None, **wishes: Any) -> Corpus:
-    files = find_files([str(path) for path in paths], lambda _: False)
+    files = find_files([str(path) for path in paths], lambda _: False).files
     return open_corpus(files, ColumnWishes(**wishes), limit)
 
 
@@ -43,7 +43,11 @@ class Rows:
     @property
     def places(self) -> list[tuple[int, int]]:
         """Source number and row of every row."""
-        return [(batch.source, batch.first_row + row) for batch in self.batches for row in range(len(batch))]
+        return [
+            (int(source), int(row))
+            for batch in self.batches
+            for source, row in zip(batch.source_numbers, batch.row_numbers, strict=True)
+        ]
 
     @property
     def texts(self) -> list[str | None]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchrun.corpus import jsonl, parquet
+from batchrun.corpus import batching
 from batchrun.corpus.corpus import ColumnWishes, open_corpus, signature
 from batchrun.corpus.inputs import find_files
 from batchrun.documents import DocumentBatch, Verdict, plain_values
@@ -57,8 +57,7 @@ def test_the_limit_counts_rows_over_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """Rows as they come, skipped and failed ones too, wherever batches end."""
-    monkeypatch.setattr(jsonl, "BATCH_ROWS", 2)
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 2)
+    monkeypatch.setattr(batching, "BATCH_ROWS", 2)
     one = write_lines(tmp_path / "a.jsonl", [{"text": "a"}, b"{", {"text": b"\xff".decode("latin1")}])
     two = write_parquet(tmp_path / "b.parquet", {"text": ["d", None, "f"]}, row_group_size=2)
     everything = read(one, two)
@@ -227,7 +226,7 @@ def test_plain_values() -> None:
 
 
 def sign(path: Path, limit: int | None = None, **wishes: Any) -> dict[str, Any]:
-    return signature(find_files([str(path)], lambda _: False), ColumnWishes(**wishes), limit)
+    return signature(find_files([str(path)], lambda _: False).files, ColumnWishes(**wishes), limit)
 
 
 def test_the_signature_is_the_same_while_nothing_changes(tmp_path: Path) -> None:

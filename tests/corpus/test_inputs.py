@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from batchrun.corpus.inputs import CorpusFile, Format, find_files
+from batchrun.corpus.files import CorpusFile
+from batchrun.corpus.formats import Format, known_endings
+from batchrun.corpus.inputs import find_files
 from batchrun.errors import BatchrunError, CorpusError, CorpusNotFoundError, ExitCode
 
 
@@ -24,7 +26,7 @@ def make(folder: Path, *names: str, content: bytes = b"") -> Path:
 
 def found(folder: Path, *given: str, is_output: Callable[[Path], bool] = nothing) -> list[str]:
     """The sources found below `folder`, relative to it."""
-    files = find_files([str(folder / name) for name in given], is_output)
+    files = find_files([str(folder / name) for name in given], is_output).files
     return [os.path.relpath(file.source, folder) for file in files]
 
 
@@ -56,8 +58,11 @@ TREE = (
         ([""], ["B/10.ndjson", "B/2.pq", "B/deep/x.PARQUET", "a.jsonl", "b.parquet"]),
         (["B"], ["B/10.ndjson", "B/2.pq", "B/deep/x.PARQUET"]),
         (["b.parquet", "a.jsonl"], ["b.parquet", "a.jsonl"]),
-        (["*.parquet"], ["_metadata.parquet", "b.parquet"]),
+        (["*.parquet"], ["b.parquet"]),
+        (["_m*.parquet"], ["_metadata.parquet"]),
+        (["*"], ["B/10.ndjson", "B/2.pq", "B/deep/x.PARQUET", "a.jsonl", "b.parquet"]),
         (["?.*"], ["a.jsonl", "b.parquet"]),
+        (["empty"], ["empty/notes.md"]),
         (["B/**/*.[pP]*"], ["B/2.pq", "B/deep/x.PARQUET"]),
         (["a.jsonl", "B"], ["a.jsonl", "B/10.ndjson", "B/2.pq", "B/deep/x.PARQUET"]),
         (["_metadata.parquet"], ["_metadata.parquet"]),
@@ -79,8 +84,9 @@ def test_a_file_is_known_by_path_size_and_time(tmp_path: Path, monkeypatch: pyte
         format=Format.JSONL,
         size=2,
         mtime_ns=1234567890123456789,
+        name="./a.jsonl",
     )
-    assert [expected] == find_files(["./a.jsonl"], nothing)
+    assert [expected] == find_files(["./a.jsonl"], nothing).files
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_the_ending_decides_and_then_the_content(
 ) -> None:
     """A known ending is believed; without one, the file's first bytes say what it is."""
     make(tmp_path, name, content=content)
-    assert [expected] == [file.format for file in find_files([str(tmp_path / name)], nothing)]
+    assert [expected] == [file.format for file in find_files([str(tmp_path / name)], nothing).files]
 
 
 def test_folders_and_globs_pass_over_outputs(tmp_path: Path) -> None:
@@ -161,32 +167,36 @@ def test_a_remote_path_is_refused(given: str) -> None:
     [
         ("none.parquet", "{home}/none.parquet is not there\nCheck the path."),
         ("none/none.parquet", "{home}/none/none.parquet is not there\nCheck the path."),
-        ("empty", "no Parquet or JSONL file in {home}/empty\nKnown endings: .parquet, .pq, .jsonl, .ndjson."),
-        ("*.pq", "no Parquet or JSONL file in {home}/*.pq\nKnown endings: .parquet, .pq, .jsonl, .ndjson."),
-        ("*/", "no Parquet or JSONL file in {home}/*\nKnown endings: .parquet, .pq, .jsonl, .ndjson."),
+        (
+            "empty",
+            "no file of a known kind in {home}/empty; what there is: .zip, no ending\nKnown endings: {endings}.",
+        ),
+        ("*.pq", "no file of a known kind in {home}/*.pq\nKnown endings: {endings}."),
+        ("none/", "{home}/none is not there\nCheck the path."),
     ],
 )
 def test_what_is_not_there_is_66(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, message: str
 ) -> None:
     """A missing file, a folder or a glob without one: the path looked for is shown whole."""
-    make(tmp_path, "empty/notes.txt")
+    make(tmp_path, "empty/notes.zip", "empty/README")
     monkeypatch.chdir(tmp_path)
     error = refusal(CorpusNotFoundError, given)
-    assert message.format(home=tmp_path) == str(error)
+    assert message.format(home=tmp_path, endings=known_endings()) == str(error)
     assert ExitCode.CORPUS_NOT_FOUND == error.exit_code == 66
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.csv", b"id,text\n1,x\n"), ("a.json", b'[{"text": "x"}]'), ("a.gz", b"\x1f\x8b\x08"), ("a", b"")],
+    [("a.xlsx", b"PK\x03\x04"), ("a.json", b'[{"text": "x"}]'), ("a.gz", b"\x1f\x8b\x08"), ("a", b"")],
 )
 def test_an_unknown_kind_of_file_is_65(tmp_path: Path, name: str, content: bytes) -> None:
     """Named, with a way to convert it."""
     error = refusal(CorpusError, str(make(tmp_path, name, content=content) / name))
     assert (
-        f"{tmp_path / name} is neither Parquet nor JSONL\n"
-        "Convert it, for example with DuckDB: COPY … TO 'corpus.parquet'."
+        f"{tmp_path / name} is of no known kind\n"
+        "Convert it, for example with DuckDB: COPY … TO 'corpus.parquet'; or name it by its kind: "
+        f"{known_endings()}."
     ) == str(error)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batchrun.corpus import jsonl
+from batchrun.corpus import batching
 from batchrun.errors import CorpusError
 from batchrun.records import ErrorType, Flag, RowStatus
 from tests.corpus.reading import open_paths, read, write_lines
@@ -124,7 +124,7 @@ def test_ids_come_out_as_they_went_in(tmp_path: Path, values: list[Any], expecte
 
 def test_ids_that_differ_late_come_out_as_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The type is settled when all was read: a string in the last batch makes the first one strings."""
-    monkeypatch.setattr(jsonl, "BATCH_ROWS", 2)
+    monkeypatch.setattr(batching, "BATCH_ROWS", 2)
     rows = [{"id": value, "text": "t"} for value in (1, 2, 3, "x")]
     assert pa.array(["1", "2", "3", "x"]) == read(write_lines(tmp_path / "a.jsonl", rows)).output()
 
@@ -159,7 +159,7 @@ def test_columns_are_found_in_the_first_rows(tmp_path: Path) -> None:
 def test_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]) -> None:
     """In rows and in bytes, and they follow each other without a gap."""
     for name, value in limits.items():
-        monkeypatch.setattr(jsonl, name, value)
+        monkeypatch.setattr(batching, name, value)
     texts = [f"text {row}" for row in range(10)]
     rows = read(write_lines(tmp_path / "a.jsonl", [{"text": text} for text in texts]))
     assert texts == rows.texts

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batchrun.corpus import parquet
+from batchrun.corpus import batching
 from batchrun.errors import CorpusError, ExitCode
 from batchrun.records import ErrorType, Flag, RowStatus
 from tests.corpus.reading import open_paths, read, write_parquet
@@ -114,7 +114,7 @@ def test_rows_are_numbered_whatever_the_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group_size: int
 ) -> None:
     """Batches are bounded and follow each other without a gap; the row number is the id."""
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 20)
+    monkeypatch.setattr(batching, "BATCH_ROWS", 20)
     texts = [f"text {row}" for row in range(50)]
     rows = read(write_parquet(tmp_path / "a.parquet", {"text": texts}, row_group_size=row_group_size))
     assert texts == rows.texts
@@ -125,7 +125,7 @@ def test_rows_are_numbered_whatever_the_row_groups(
 
 def test_long_texts_come_in_smaller_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the file's own sizes, so that a batch holds about BATCH_BYTES of text."""
-    monkeypatch.setattr(parquet, "BATCH_BYTES", 100_000)
+    monkeypatch.setattr(batching, "BATCH_BYTES", 100_000)
     texts = [f"{row} " * 2_000 for row in range(100)]
     rows = read(write_parquet(tmp_path / "a.parquet", {"text": texts}, use_dictionary=False))
     assert texts == rows.texts
@@ -185,7 +185,7 @@ def test_a_file_cut_off_is_named(tmp_path: Path) -> None:
 
 def test_damage_is_named_with_the_rows_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read before is good; the message says how far that goes."""
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 16)
+    monkeypatch.setattr(batching, "BATCH_ROWS", 16)
     texts = [f"text {row}" for row in range(32)]
     path = write_parquet(tmp_path / "a.parquet", {"text": texts}, row_group_size=16, compression="zstd")
     chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)

@@ -1,0 +1,154 @@
+"""What a submit takes in: standard input, folders of text, compressed files; each through to its output."""
+
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from batchrun.errors import ExitCode
+from tests.commands import Bench, Result, texts
+
+ROWS = [{"id": f"d{number}", "text": text} for number, text in enumerate(texts(5))]
+
+
+def jsonl(rows: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Give `data` on standard input to what is run next in this process."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def submit_stdin(bench: Bench, monkeypatch: pytest.MonkeyPatch, data: bytes) -> Result:
+    feed(monkeypatch, data)
+    return bench.submit("-", "-o", bench.home / "out.parquet")
+
+
+def test_standard_input_needs_an_output(bench: Bench) -> None:
+    """There is nothing that it could stand beside."""
+    result = bench.run("submit", "-")
+    assert ExitCode.USAGE == result.code
+    assert "standard input needs an output path\n  → Say where the summaries go: -o" in result.err
+
+
+def test_the_same_standard_input_again_is_the_same_plan(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known by its content: planned once, nothing computed twice; another content is planned anew."""
+    first = submit_stdin(bench, monkeypatch, jsonl(ROWS))
+    assert (0, 5, 5) == (first.code, first.json["rows"]["ok"], first.json["rows"]["computed"])
+    rows = bench.output("out.parquet")
+    assert [("-", number, f"d{number}") for number in range(5)] == [
+        (row["source"], row["row"], row["doc_id"]) for row in rows
+    ]
+    again = submit_stdin(bench, monkeypatch, jsonl(ROWS))
+    assert (0, 5, 0) == (again.code, again.json["rows"]["ok"], again.json["rows"]["computed"])
+    assert "the corpus is unchanged since it was planned" in again.err
+    other = submit_stdin(bench, monkeypatch, jsonl([*ROWS, {"id": "new", "text": "another text"}]))
+    assert (6, 1) == (other.json["rows"]["ok"], other.json["rows"]["computed"])
+    assert "unchanged" not in other.err
+
+
+def test_a_plan_of_standard_input_is_that_of_the_submit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever each is run from; and `resume` needs no input at all."""
+    feed(monkeypatch, jsonl(ROWS))
+    assert 0 == bench.run("plan", "-").code
+    (bench.home / "elsewhere").mkdir()
+    monkeypatch.chdir(bench.home / "elsewhere")
+    result = submit_stdin(bench, monkeypatch, jsonl(ROWS))
+    assert "the corpus is unchanged since it was planned" in result.err
+    assert 0 == bench.run("resume", result.json["job_id"]).code
+    [_] = bench.home.glob("checkpoints/*/seed-0/corpora/*")
+
+
+def test_the_copy_of_standard_input_is_gone_when_planned(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may not stay on the disk does not."""
+    submit_stdin(bench, monkeypatch, jsonl(ROWS))
+    assert [] == list(bench.home.glob("buckets/**/stdin*"))
+
+
+def test_a_bad_line_of_standard_input_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the name of the copy."""
+    assert 3 == submit_stdin(bench, monkeypatch, jsonl(ROWS) + b"{\n").code
+    assert bench.output("out.parquet")[5]["error"].startswith("standard input, line 6 is no JSON: ")
+
+
+def test_empty_standard_input_is_an_empty_output(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an empty file is."""
+    assert 0 == submit_stdin(bench, monkeypatch, b"").code
+    assert [] == bench.output("out.parquet")
+
+
+def test_a_folder_of_text_is_summarized(bench: Bench) -> None:
+    """Each file is a row, known by its path below the folder; the output says the path as given."""
+    folder = bench.home / "docs"
+    (folder / "b").mkdir(parents=True)
+    for number, name in enumerate(["a.txt", "b/c.md", "d.html", "e.txt.gz"]):
+        data = f"Document {number} of text.".encode()
+        (folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    result = bench.submit(folder)
+    assert (0, 4) == (result.code, result.json["rows"]["ok"])
+    rows = bench.output("docs.summaries.parquet")
+    assert ["a.txt", "b/c.md", "d.html", "e.txt.gz"] == [row["doc_id"] for row in rows]
+    assert [f"{folder}/{row['doc_id']}" for row in rows] == [row["source"] for row in rows]
+    assert [f"Document {number} of text." for number in range(4)] == [row["summary"] for row in rows]
+    assert 0 == bench.submit(folder).json["rows"]["computed"]
+
+
+def test_partitions_can_be_kept(bench: Bench) -> None:
+    """Through to the output, as strings."""
+    for day in ("01", "02"):
+        (bench.home / "news" / f"day={day}").mkdir(parents=True)
+        bench.corpus([f"news of day {day}"], f"news/day={day}/part-0.parquet")
+    assert 0 == bench.submit(bench.home / "news", "--keep-columns", "day").code
+    assert [("01", 0), ("02", 0)] == [
+        (row["day"], row["doc_id"]) for row in bench.output("news.summaries.parquet")
+    ]
+
+
+def test_what_is_passed_over_is_said(bench: Bench) -> None:
+    """One line of standard error; also where the plan is not new."""
+    (bench.home / "news").mkdir()
+    bench.corpus(["news"], "news/a.parquet")
+    (bench.home / "news" / "README.md").write_text("read me")
+    for _ in range(2):
+        assert f"{bench.home}/news: 1 .md files beside the data are no rows; they are passed over" in (
+            bench.submit(bench.home / "news").err
+        )
+
+
+def test_a_cut_off_file_ends_with_65(bench: Bench) -> None:
+    """Its rows are not known, so there is no output that would lack them."""
+    path = bench.home / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress(jsonl(ROWS))[:-8])
+    result = bench.submit(path)
+    assert ExitCode.CORPUS_UNUSABLE == result.code
+    assert f"{path} is cut off or damaged after line " in result.err
+    assert "Copy or write it again, or take it out of the corpus." in result.err
+    assert not (bench.home / "corpus.summaries.parquet").exists()
+
+
+def test_a_compressed_file_names_its_output_without_the_ending(bench: Bench) -> None:
+    """`corpus.jsonl.gz` and `corpus.jsonl` have one output."""
+    path = bench.home / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress(jsonl(ROWS)))
+    assert str(bench.home / "corpus.summaries.parquet") == bench.submit(path).json["output"]
+
+
+def test_an_output_among_text_files_is_no_data(bench: Bench) -> None:
+    """Last night's Parquet beside the documents does not make them pass for its README."""
+    folder = bench.home / "docs"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a document")
+    for _ in range(2):
+        result = bench.submit(folder, "-o", folder / "out.parquet")
+        assert (0, 1) == (result.code, result.json["rows"]["ok"])
