@@ -15,6 +15,7 @@ from batchrun.planning.departures import keep_plan
 from batchrun.planning.measure import PlanSettings
 from batchrun.planning.plan import PlanRecord, encode_types, write_record
 from batchrun.planning.planner import Counted, Planner
+from batchrun.prompts.frames import names_in
 from batchrun.reporter import Reporter
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
@@ -78,8 +79,9 @@ def make_plan(
 ) -> PlanRecord:
     """Read the corpus once and leave a valid plan and spool. Raises CorpusError, ConfigError, OSError."""
     signed = given.signature(job)
-    corpus = open_corpus(given.files, given.wishes, given.limit)
-    notes = [*given.notes, *_notes(corpus)]
+    named = names_in(job.spec.prompt.instruction)
+    corpus = open_corpus(given.files, given.wishes, given.limit, named)
+    notes = [*given.notes, *_notes(corpus, named)]
     for note in notes:
         reporter.note(note)
     if (before := last_complete(read_runs(paths.runs))) is not None:
@@ -89,7 +91,7 @@ def make_plan(
         scratch=job.paths.scratch,
         owner=owner,
         tokenizer=job.tokenizer,
-        settings=_settings(job, corpus.variables),
+        settings=plan_settings(job, corpus.variables),
     )
     counted = planner.plan(
         corpus.batches(),
@@ -115,7 +117,8 @@ def make_plan(
     return record
 
 
-def _settings(job: Job, variables: tuple[str, ...] = ()) -> PlanSettings:
+def plan_settings(job: Job, variables: tuple[str, ...] = ()) -> PlanSettings:
+    """What planning needs to know of a job whose prompts name the columns `variables`."""
     long = job.spec.long_documents
     return PlanSettings(
         prompts=job.prompts,
@@ -130,13 +133,20 @@ def _settings(job: Job, variables: tuple[str, ...] = ()) -> PlanSettings:
 
 def longest_document(job: Job) -> int:
     """Tokens that a document may have to fit with prompt and output."""
-    return _settings(job).longest_document
+    return plan_settings(job).longest_document
 
 
-def _notes(corpus: Corpus) -> list[str]:
-    """The choices that a person should see: columns, and types that differ between files."""
+def _notes(corpus: Corpus, named: list[str]) -> list[str]:
+    """The choices that a person should see: columns, also those in the prompt, and types that differ."""
     chosen = dict.fromkeys(str(columns) for columns in corpus.columns)
     notes = [f"reading {choice}" for choice in chosen]
+    if corpus.variables:
+        notes.append(f"the prompt names column {', '.join(corpus.variables)}")
+    notes += [
+        f"{{{name}}} in the prompt stays as it is: no file has a column {name!r}"
+        for name in named
+        if name not in corpus.variables
+    ]
     notes += [
         f"column {name}: its type differs between files, so it comes out as strings"
         for name in corpus.differing

@@ -25,6 +25,7 @@ LAYERS = (
         "preparation",
         "publication",
         "progress",
+        "preview",
         "forecast",
         "snapshot",
         "verification",

@@ -11,12 +11,14 @@ from batchrun.cli.outcome import echo_json
 
 if TYPE_CHECKING:
     from batchrun.forecast import Forecast
+    from batchrun.preview import Prompt
 
 
 @click.command(short_help="what submit would do, and why")
 @click.argument("corpus", nargs=-1, required=True)
 @options.job_spec
 @options.corpus
+@click.option("--show-prompt", metavar="ID", help="Show what the model will see for the row of this id.")
 @options.home
 @options.as_json
 @options.quiet
@@ -29,6 +31,7 @@ def command(
     text_column: str | None,
     keep_columns: str | None,
     limit: int | None,
+    show_prompt: str | None,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -37,22 +40,38 @@ def command(
     bucket; the time it would take where a rate is known. Loads no model; submit uses the plan.
 
     \b
-    Example:
+    Examples:
       batchrun plan corpus.parquet
+      batchrun plan corpus.parquet --show-prompt 17
     """
     from batchrun.corpus.corpus import ColumnWishes
     from batchrun.forecast import forecast
     from batchrun.job import open_job
     from batchrun.preparation import find_corpus
+    from batchrun.preview import preview
 
     space = options.workspace(home)
     job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
     wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
-    found = forecast(job, find_corpus(job, list(corpus), wishes, limit), console(quiet=quiet))
+    given = find_corpus(job, list(corpus), wishes, limit)
+    if show_prompt is not None:
+        show(preview(job, given, show_prompt), as_json=as_json)
+        return
+    found = forecast(job, given, console(quiet=quiet))
     if as_json:
         echo_json(msgspec.to_builtins(found))
     else:
         click.echo(render(found))
+
+
+def show(prompt: "Prompt", *, as_json: bool) -> None:
+    """A prompt alone on standard output; what is to be known of it, elsewhere."""
+    if as_json:
+        echo_json(msgspec.to_builtins(prompt))
+        return
+    click.echo(prompt.text)
+    parts = f"; part 1 of {prompt.num_parts}" if prompt.num_parts > 1 else ""
+    click.echo(f"batchrun: {prompt.num_tokens:,} tokens{parts}", err=True)
 
 
 def render(found: "Forecast") -> str:

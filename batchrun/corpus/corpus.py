@@ -1,7 +1,7 @@
 """A corpus: its files, its columns, and its rows as one stream."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ class ColumnWishes:
 @dataclass(kw_only=True)
 class Corpus:
     """Files in a fixed order. `carried_types` are the types in which ids and kept columns are carried;
-    `output_types`, complete when all was read, those in which they come out.
+    `output_types`, complete when all was read, those in which they come out. `variables` are the columns that
+    the prompt names.
     """
 
     files: list[CorpusFile]
@@ -63,7 +64,7 @@ class Corpus:
     def batches(self) -> Iterator[DocumentBatch]:
         """All rows in input order, up to the limit. Raises CorpusError where a file turns out unreadable."""
         left = self.limit
-        for batch in self._all_batches():
+        for batch in map(self._with_variables, self._all_batches()):
             if left is not None and len(batch) >= left:
                 yield batch.head(left)
                 return
@@ -76,13 +77,31 @@ class Corpus:
             if is_document:
                 group = list(files)
                 columns = [self.columns[number] for number, _ in group]
-                yield from text_files.read(group, columns, [*self.carried_types][1:])
+                yield from text_files.read(group, columns, [*self._types_read][1:])
             else:
                 for number, file in files:
                     yield from self._rows(number, file)
 
+    @property
+    def _types_read(self) -> dict[str, pa.DataType]:
+        return dict.fromkeys(("doc_id", *self.variables), pa.string()) | self.carried_types
+
+    def _with_variables(self, batch: DocumentBatch) -> DocumentBatch:
+        """The columns that the prompt names apart from those carried; null where a file has none."""
+        if not self.variables:
+            return batch
+        found = set(batch.carried.schema.names)
+        variables = {
+            name: arrow_rows.to_type(batch.carried[name], pa.string())
+            if name in found
+            else pa.nulls(len(batch), pa.string())
+            for name in self.variables
+        }
+        carried = batch.carried.select([*self.carried_types])
+        return replace(batch, carried=carried, variables=pa.record_batch(variables))
+
     def _rows(self, number: int, file: CorpusFile) -> Iterator[DocumentBatch]:
-        columns, types = self.columns[number], self.carried_types
+        columns, types = self.columns[number], self._types_read
         match file.format:
             case Format.PARQUET:
                 return parquet.read(file, number, columns, types)
@@ -110,19 +129,33 @@ def signature(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) 
     }
 
 
-def open_corpus(files: list[CorpusFile], wishes: ColumnWishes, limit: int | None) -> Corpus:
-    """Look at every file's head, choose the columns and agree on types. Raises CorpusError."""
+def open_corpus(
+    files: list[CorpusFile], wishes: ColumnWishes, limit: int | None, named: Sequence[str] = ()
+) -> Corpus:
+    """Look at every file's head, choose the columns and agree on types; `named` are names in the prompt, which
+    are variables where a file has a column of that name. Raises CorpusError.
+    """
     _check_kept(wishes.kept)
+    variables: set[str] = set()
     columns = []
     kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept)}
     for file in files:
-        chosen, types = _choose_columns(file, wishes)
+        own = column_names(file) & set(named) if named else set()
+        variables |= own
+        chosen, types = _choose_columns(file, wishes, [*wishes.kept, *sorted(own - {*wishes.kept})])
         columns.append(chosen)
-        for name, kind in types.items():
-            kinds[name].append(kind)
+        for name in kinds.keys() & types.keys():
+            kinds[name].append(types[name])
     carried = {name: _common_type(found) for name, found in kinds.items()}
     differing = [name for name, found in kinds.items() if len({*found} - {pa.null()}) > 1]
-    return Corpus(files=files, columns=columns, carried_types=carried, differing=differing, limit=limit)
+    return Corpus(
+        files=files,
+        columns=columns,
+        carried_types=carried,
+        differing=differing,
+        limit=limit,
+        variables=tuple(name for name in named if name in variables),
+    )
 
 
 def _check_kept(kept: Sequence[str]) -> None:
@@ -143,9 +176,27 @@ def _common_type(found: list[pa.DataType]) -> pa.DataType:
     return known[0] if len(set(known)) == 1 else pa.string()
 
 
-def _choose_columns(file: CorpusFile, wishes: ColumnWishes) -> tuple[Columns, dict[str, pa.DataType]]:
-    """The columns of a file, and the types in which it carries ids and kept columns."""
-    named: dict[str, Any] = {"text": wishes.text, "id": wishes.id, "kept": wishes.kept}
+def column_names(file: CorpusFile) -> set[str]:
+    """The names of a file's columns and partitions; of JSON lines, those of the first rows."""
+    match file.format:
+        case Format.PARQUET:
+            names = parquet.schema(file).names
+        case Format.ARROW:
+            names = arrow_file.schema(file).names
+        case Format.JSONL:
+            names = list(jsonl.peek(file))
+        case Format.CSV | Format.TSV:
+            names = delimited.header(file)
+        case Format.TEXT | Format.HTML:
+            names = ["id", "text"]
+    return {*names, *file.partitions}
+
+
+def _choose_columns(
+    file: CorpusFile, wishes: ColumnWishes, carried: Sequence[str]
+) -> tuple[Columns, dict[str, pa.DataType]]:
+    """The columns of a file, and the types in which it carries ids and other columns."""
+    named: dict[str, Any] = {"text": wishes.text, "id": wishes.id, "kept": carried}
     match file.format:
         case Format.PARQUET:
             return arrow_rows.choose_columns(file, parquet.schema(file), **named)

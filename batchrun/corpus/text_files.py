@@ -65,7 +65,7 @@ def read(
             row = _add_row(texts, content, chosen.text)
             values["doc_id"].append(row[chosen.id or "id"])
             for name in kept:
-                values[name].append(row[name])
+                values[name].append(row.get(name))
         yield texts.to_batch(
             tuple(content.number for content in contents),
             num_files,

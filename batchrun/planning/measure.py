@@ -1,6 +1,6 @@
 """What each document of a batch comes to: its key, its tokens, whether it fits, and how it is cut if not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -41,6 +41,10 @@ class PlanSettings:
     def room(self) -> int:
         """For a prompt and what stands in it."""
         return self.max_model_len - self.max_tokens
+
+    def part_room(self, title: str, values: Mapping[str, str]) -> int:
+        """For a part of a document with this title, whatever its number."""
+        return self.room - self.prompts.part(HIGHEST_PART, title, values).num_tokens
 
     @cached_property
     def longest_document(self) -> int:
@@ -182,10 +186,9 @@ class Measure:
 
     def _parts(self, document: _Text) -> dict[str, Any] | None:
         """A long document in parts that fit."""
-        prompts, named = self._settings.prompts, self._named(document.values)
+        named = self._named(document.values)
         title = title_of(document.text, named)
-        frame_tokens = prompts.part(HIGHEST_PART, title, named).num_tokens
-        room = self._settings.room - frame_tokens
+        room = self._settings.part_room(title, named)
         if room < SMALLEST_PART:
             return None
         parts = self._splitter.split(document.text, room)
@@ -199,7 +202,7 @@ class Measure:
             "title": title,
             "part_keys": b"".join(keys),
             "part_lengths": [len(part.token_ids) for part in parts],
-            "input_tokens": len(ids) + len(parts) * frame_tokens,
+            "input_tokens": len(ids) + len(parts) * (self._settings.room - room),
         }
 
     def _too_long(self, document: _Text) -> Verdict:

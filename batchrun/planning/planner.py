@@ -227,11 +227,10 @@ class _PlanColumns:
         flags = (
             [list(self.flags[i]) if i in self.flags else None for i in range(size)] if self.flags else None
         )
-        first = self.rows.first_row
         return pa.RecordBatch.from_arrays(
             [
-                pa.array(np.full(size, self.rows.source, np.int32)),
-                pa.array(np.arange(first, first + size)),
+                pa.array(self.rows.source_numbers),
+                pa.array(self.rows.row_numbers),
                 pa.array(self.keys[:, 0], mask=without_key),
                 pa.array(self.keys[:, 1], mask=without_key),
                 pa.array(self.tokens, mask=without_key),

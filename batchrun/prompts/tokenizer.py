@@ -91,6 +91,11 @@ class Tokenizer:
                 return token_ids[:end]
         return token_ids
 
+    def spelt_out(self, token_ids: list[int]) -> str:
+        """Token ids to text, control tokens as they are written."""
+        text: str = self._slow.decode(token_ids, skip_special_tokens=False)
+        return text
+
     def decode(self, outputs: list[list[int]]) -> list[str]:
         """Token ids to text, without control tokens; each output is decoded whole, once.
 
