@@ -224,6 +224,7 @@ class Run:
     def _finish(self, plan: PlanRecord) -> RunRecord:
         num_damages = len(self.checkpoints.damages)
         self.checkpoints.compact()
+        release_unused()
         published = self._timed("publishing", lambda: self._publish(plan))
         self._tell_damages(num_damages)
         rows = replace(

@@ -39,6 +39,10 @@ _MEMO_COLUMNS = {
     "num_parts": pa.int32(),
     "engine": pa.string(),
 }
+_JOINED_COLUMNS = {"status": pa.string(), "flags": pa.list_(pa.string()), "input_tokens": pa.int64()}
+"""Of the memo table, and of the plan: merges come to what was planned for a long document; of a truncated one the
+plan knows how long it was.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +136,7 @@ def _partition(database: Database, files: list[str], publication: Publication, f
     parts = Partitions(folder)
     for file in files:
         for rows in rows_of(database, Path(file), named["located_rows"]):
-            parts.add(rows.select([*_MEMO_COLUMNS, "status", "flags", "part", "ordinal"]))
+            parts.add(rows.select([*_MEMO_COLUMNS, *_JOINED_COLUMNS, "part", "ordinal"]))
     return parts
 
 
@@ -217,7 +221,7 @@ def _join(
     places = _places(memo, start, plan.num_rows)
     found = {
         name: pa.nulls(plan.num_rows, kind) if memo is None else memo[name].take(places).cast(kind)
-        for name, kind in (_MEMO_COLUMNS | {"status": pa.string(), "flags": pa.list_(pa.string())}).items()
+        for name, kind in (_MEMO_COLUMNS | _JOINED_COLUMNS).items()
     }
     from_plan = pc.is_valid(plan["status"])
     has_verdict = pc.is_in(found["status"], pa.array([RowStatus.OK, RowStatus.FAILED], pa.string()))
@@ -230,7 +234,7 @@ def _join(
         "error_type": pc.if_else(from_plan, plan["error_type"], columns["error_type"]),
         "error": pc.if_else(from_plan, plan["error"], columns["error"]),
         "flags": _flags(plan["flags"], found["flags"]),
-        "input_tokens": plan["input_tokens"],
+        "input_tokens": pc.max_element_wise(plan["input_tokens"], found["input_tokens"]),
         "input_hash": _hex(plan),
         "job_id": pa.repeat(publication.job_id, plan.num_rows),
         "seed": pa.repeat(publication.seed, plan.num_rows),
