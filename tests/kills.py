@@ -71,12 +71,14 @@ def killed_run(bench: Bench, corpus: Path, number: int, after: float) -> dict[st
 
 def keys_on_disk(bench: Bench) -> set[str]:
     """Documents whose summary is durable, as hex digits."""
-    keys = set()
-    for path in bench.segments():
-        table = pq.read_table(path, columns=["hash_hi", "hash_lo"])
-        halves = zip(table["hash_hi"].to_pylist(), table["hash_lo"].to_pylist(), strict=True)
-        keys |= {f"{high:016x}{low:016x}" for high, low in halves}
-    return keys
+    return {key for path in bench.segments() for key in keys_of(path)}
+
+
+def keys_of(segment: Path) -> list[str]:
+    """The keys of a segment's rows, as hex digits."""
+    table = pq.read_table(segment, columns=["hash_hi", "hash_lo"])
+    halves = zip(table["hash_hi"].to_pylist(), table["hash_lo"].to_pylist(), strict=True)
+    return [f"{high:016x}{low:016x}" for high, low in halves]
 
 
 def undisturbed(bench: Bench, corpus: object) -> Any:
