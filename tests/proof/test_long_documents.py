@@ -15,7 +15,6 @@ import pytest
 
 from batchrun.prompts.tokenizer import Tokenizer
 from tests.commands import Bench
-from tests.kills import keys_of, keys_on_disk
 from tests.materials.readmes import readmes
 from tests.materials.smollm2 import make_smollm2
 
@@ -70,14 +69,13 @@ def test_killed_inside_long_documents(bench: Bench, corpus: Path) -> None:
     time.sleep(random.Random(time.time_ns()).uniform(0, 40))  # noqa: S311 - when to kill, not a secret
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    durable, before = keys_on_disk(bench), set(bench.segments())
+    durable = nested_calls(bench)
     out, err = bench.start("submit", corpus, "--json").communicate(timeout=1500)
     said = json.loads(out.splitlines()[-1])
     assert [3, 3, 0] == [said["rows"]["ok"], said["rows"]["computed"], said["exit_code"]], err
-    later = [path for path in bench.segments() if path not in before]
-    written = [key for path in later for key in keys_of(path)]
-    assert not durable & set(written)
-    assert len(written) == len(set(written))
+    calls = nested_calls(bench)
+    assert durable.items() <= calls.items()
+    assert sum(calls.values()) - sum(durable.values()) == said["tokens"]["input"]
     resumed = bench.output()
     straight = bench.start("submit", corpus, "--seed", "1", "-o", bench.home / "straight.parquet")
     _, err = straight.communicate(timeout=1500)
@@ -93,3 +91,14 @@ def wait_for(bench: Bench, process: "subprocess.Popen[str]", number: int) -> Non
     while len(bench.segments()) < number:
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
+
+
+def nested_calls(bench: Bench) -> dict[tuple[int, int], int]:
+    """Input tokens of the durable parts and merges, by key."""
+    columns = ["hash_hi", "hash_lo", "document_hi", "input_tokens"]
+    rows = [row for path in bench.segments() for row in pq.read_table(path, columns=columns).to_pylist()]
+    return {
+        (row["hash_hi"], row["hash_lo"]): row["input_tokens"]
+        for row in rows
+        if row["document_hi"] is not None
+    }
