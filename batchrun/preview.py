@@ -53,7 +53,7 @@ def _prompt(job: Job, batch: DocumentBatch, place: int, variables: tuple[str, ..
             title = title_of(text, values)
             frame = job.prompts.part(1, title, values)
             splitter = Splitter(job.tokenizer, overlap_share=settings.overlap_share)
-            parts = splitter.split(text, settings.part_room(title, values))
+            parts = splitter.split(text, ids, settings.part_room(title, values))
             ids, num_parts = parts[0].token_ids, len(parts)
     prompt = frame.around(ids.tolist())
     return Prompt(text=job.tokenizer.spelt_out(prompt), num_tokens=len(prompt), num_parts=num_parts)

@@ -191,7 +191,7 @@ class Measure:
         room = self._settings.part_room(title, named)
         if room < SMALLEST_PART:
             return None
-        parts = self._splitter.split(document.text, room)
+        parts = self._splitter.split(document.text, document.token_ids, room)
         words = self._words(document.values)
         keys = [
             input_hash(PART, str(number), title, *words, document.text[part.start : part.end])

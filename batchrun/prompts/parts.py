@@ -49,30 +49,49 @@ class Splitter:
         self._tokenizer = tokenizer
         self._overlap_share = overlap_share
 
-    def split(self, text: str, room: int) -> list[TextPart]:
-        """The parts, in order; together they are the whole text. No cut is inside a character."""
-        bounds, tokens = self._pieces(text, room)
-        spans = list(self._pack(text, bounds, tokens, room))
-        parts = self._encode(text, [(int(bounds[low]), int(bounds[high])) for low, high in spans])
-        fitting = [one for part in parts for one in self._fitting(text, part, room)]
-        ends = [0, *accumulate((part.end for part in fitting), max)]
-        return [part for part, before in zip(fitting, ends, strict=False) if part.end > before or not text]
+    def split(self, text: str, token_ids: npt.NDArray[np.uint32], room: int) -> list[TextPart]:
+        """The parts of a text whose tokens are given, in order; together they are the whole text.
 
-    def _pieces(self, text: str, room: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where n pieces begin and end (n + 1 places), and the tokens of each."""
+        No cut is inside a character. Where the tokenizer keeps the text's bytes, a part's tokens are those of
+        the text; elsewhere it is encoded by itself.
+        """
+        places = self._tokenizer.token_places(text, token_ids)
+        bounds = self._bounds(text, room)
+        if places is None:
+            return self._split_alone(text, bounds, room)
+        cuts, starts = _at_tokens(bounds, places, room)
+        return [
+            TextPart(
+                start=int(cuts[low]), end=int(cuts[high]), token_ids=token_ids[starts[low] : starts[high]]
+            )
+            for low, high in self._pack(text, cuts, np.diff(starts), room)
+        ]
+
+    @staticmethod
+    def _bounds(text: str, room: int) -> list[int]:
+        """Where n pieces begin and end: n + 1 characters, rising."""
         most = max(8, min(PIECE_CHARACTERS, room // PIECES_IN_ROOM * 2))
         splitter = MarkdownSplitter(most, trim=False)
-        bounds = [0]
+        bounds = {0, len(text), *(found.end() for found in _PARAGRAPH.finditer(text))}
         for start, end in pairwise(_blocks(text)):
-            lengths = [len(piece) for piece in splitter.chunks(text[start:end])]
-            bounds += (start + np.cumsum(lengths)).tolist()
-        bounds = sorted({*bounds, *(found.end() for found in _PARAGRAPH.finditer(text))} | {len(text)})
+            bounds.update(
+                accumulate((len(piece) for piece in splitter.chunks(text[start:end])), initial=start)
+            )
+        return sorted(bounds)
+
+    def _split_alone(self, text: str, bounds: list[int], room: int) -> list[TextPart]:
+        """Parts by the tokens that pieces have by themselves."""
         while True:
             tokens = self._tokenizer.encode_documents([text[a:b] for a, b in pairwise(bounds)]).lengths
             if tokens.max(initial=0) <= room or max(b - a for a, b in pairwise(bounds)) == 1:
-                return np.asarray(bounds), tokens
+                break
             middles = [(a + b) // 2 for a, b in pairwise(bounds) if b - a > 1]
             bounds = sorted({*bounds, *middles})
+        spans = self._pack(text, np.asarray(bounds, np.int64), tokens, room)
+        parts = self._encode(text, [(bounds[low], bounds[high]) for low, high in spans])
+        fitting = [one for part in parts for one in self._fitting(text, part, room)]
+        ends = accumulate((part.end for part in fitting), max, initial=0)
+        return [part for part, before in zip(fitting, ends, strict=False) if part.end > before]
 
     def _pack(
         self, text: str, bounds: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64], room: int
@@ -82,6 +101,8 @@ class Splitter:
         last = len(tokens)
         start = fresh = 0  # the part's first piece, and the first that no part before it has
         while True:
+            if sums[min(fresh + 1, last)] - sums[start] > room:  # no room for the overlap and more
+                start = fresh
             end = max(fresh + 1, int(np.searchsorted(sums, sums[start] + room, side="right")) - 1)
             if end >= last:
                 yield start, last
@@ -114,6 +135,21 @@ class Splitter:
         middle = (part.start + part.end) // 2
         halves = self._encode(text, [(part.start, middle), (middle, part.end)])
         return [fitting for half in halves for fitting in self._fitting(text, half, room)]
+
+
+def _at_tokens(
+    bounds: list[int], places: npt.NDArray[np.int64], room: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where tokens begin at the bounds or just before them (a blank is its next word's), and the numbers of
+    these tokens; more of them where a piece would not fit.
+    """
+    begins = np.flatnonzero(places >= 0)
+    starts = np.unique(begins[np.searchsorted(places[begins], bounds, side="right") - 1])
+    while (too_long := np.flatnonzero(np.diff(starts) > room)).size:
+        middles = (starts[too_long] + starts[too_long + 1]) // 2
+        nearest = begins[np.searchsorted(begins, middles)]
+        starts = np.unique(np.concatenate([starts, nearest]))
+    return places[starts], starts
 
 
 def title_of(text: str, values: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from threading import Lock
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as HuggingFaceTokenizer
@@ -12,6 +13,18 @@ from batchrun.prompts.fast import Encoder, fast_encoder
 from batchrun.prompts.token_batch import TokenBatch, from_lists, join
 
 MOST_TOKENS_OF_A_CHARACTER = 4
+
+
+def byte_lengths(tokenizer: HuggingFaceTokenizer) -> npt.NDArray[np.int64] | None:
+    """Bytes of each token of a byte-level vocabulary, whose characters stand for a byte each; None for others."""
+    described = msgspec.json.decode(tokenizer.to_str())
+    if described.get("normalizer") is not None or (described.get("decoder") or {}).get("type") != "ByteLevel":
+        return None
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    lengths = np.zeros(max(vocabulary.values()) + 1, np.int64)
+    for token, number in vocabulary.items():
+        lengths[number] = len(token)
+    return lengths
 
 
 class Tokenizer:
@@ -32,6 +45,7 @@ class Tokenizer:
         self._lock = Lock()  # of `encode_special_tokens`, which is a state of the tokenizer
         self._slow.no_truncation()
         self._slow.no_padding()
+        self._byte_lengths = byte_lengths(self._slow)
         fast = fast_encoder(self._slow.to_str())
         self._fast = fast if fast is not None and self._agrees(fast) else None
 
@@ -83,6 +97,22 @@ class Tokenizer:
             self._slow.encode_special_tokens = False
             ids: list[int] = self._slow.encode(text, add_special_tokens=False).ids
         return ids
+
+    def token_places(self, text: str, token_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64] | None:
+        """For n tokens of a text n + 1 characters: where each begins, and the end; -1 inside a character.
+
+        None where the tokenizer does not keep the bytes of the text (a normalizer, marks for spaces).
+        """
+        if self._byte_lengths is None:
+            return None
+        bytes_of_tokens = np.concatenate([[0], np.cumsum(self._byte_lengths[token_ids])])
+        characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        sizes = 1 + sum((characters >= first).astype(np.int64) for first in (0x80, 0x800, 0x10000))
+        bytes_of_characters = np.concatenate([[0], np.cumsum(sizes)])
+        if bytes_of_tokens[-1] != bytes_of_characters[-1]:
+            return None
+        places = np.searchsorted(bytes_of_characters, bytes_of_tokens)
+        return np.where(bytes_of_characters[places] == bytes_of_tokens, places, -1)
 
     def whole_characters(self, token_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         """Token ids without those at the end that are the beginning of a character only."""

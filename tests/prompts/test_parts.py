@@ -19,7 +19,9 @@ SECTION = (
 
 
 def split(tiny_llama: Path, text: str, room: int, overlap_share: float = 0.05) -> list[TextPart]:
-    return Splitter(tokenizer_of(tiny_llama), overlap_share=overlap_share).split(text, room)
+    tokenizer = tokenizer_of(tiny_llama)
+    token_ids = tokenizer.encode_documents([text]).ids
+    return Splitter(tokenizer, overlap_share=overlap_share).split(text, token_ids, room)
 
 
 def checked(parts: list[TextPart], text: str, room: int) -> list[TextPart]:
@@ -71,7 +73,7 @@ def test_sentences_of_any_script_are_kept_whole(tiny_llama: Path, sentence: str,
     text = sentence * 200
     parts = checked(split(tiny_llama, text, 200, 0.0), text, 200)
     assert len(parts) > 2
-    assert all(text[: part.end].endswith(end) for part in parts)
+    assert all(text[: part.end].rstrip().endswith(end.strip()) for part in parts)
 
 
 def test_no_part_is_a_stump(tiny_llama: Path) -> None:
