@@ -53,6 +53,18 @@ class DocumentBatch:
             return np.zeros(len(self), np.int64)
         return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64)
 
+    def one(self, place: int) -> "DocumentBatch":
+        """A row by itself."""
+        return DocumentBatch(
+            source=int(self.source_numbers[place]),
+            first_row=int(self.row_numbers[place]),
+            texts=self.texts[place : place + 1],
+            carried=self.carried.slice(place, 1),
+            verdicts={0: self.verdicts[place]} if place in self.verdicts else {},
+            flags={0: self.flags[place]} if place in self.flags else {},
+            variables=None if self.variables is None else self.variables.slice(place, 1),
+        )
+
     def head(self, num_rows: int) -> "DocumentBatch":
         """The first rows of the batch."""
         return DocumentBatch(

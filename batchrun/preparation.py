@@ -91,7 +91,7 @@ def make_plan(
         scratch=job.paths.scratch,
         owner=owner,
         tokenizer=job.tokenizer,
-        settings=plan_settings(job, corpus.variables),
+        settings=plan_settings(job, tuple(corpus.variables)),
     )
     counted = planner.plan(
         corpus.batches(),

@@ -63,10 +63,10 @@ class Progress:
         worker, tally, to_run = self._worker, self._worker.tally, self._counts.to_run_tokens
         read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
         written = max(tally.output_tokens, snapshot.output_tokens)
-        left = max(0, to_run - tally.input_tokens)
+        left = max(0, to_run - tally.input_tokens - worker.num_recalled_tokens)
         done = tally.input_tokens or read
         return BatchMetrics(
-            waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens),
+            waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens - worker.num_recalled_tokens),
             running_decode_sequences=snapshot.running,
             kv_cache_usage=snapshot.kv_cache_usage,
             num_preemptions=snapshot.num_preemptions,

@@ -143,7 +143,7 @@ class Document:
     """A planned text on its way to the engine. `token_ids` are the text alone, without the prompt.
 
     `values` are those of the columns in its prompt. A long document has `parts`, and their tokens one after
-    the other in `token_ids`.
+    the other in `token_ids`; `num_tokens` are its own, without what the parts share.
     """
 
     key: bytes
@@ -152,6 +152,7 @@ class Document:
     values: tuple[str, ...] = ()
     title: str = ""
     parts: tuple[Part, ...] = ()
+    num_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +186,7 @@ class Summary:
     """A row of the memo table. `token_ids` are kept for a `PARTIAL` row only: decoding goes on from them.
 
     A call of a long document (a part, a merge) has a row of its own under its own key; `document_key` is
-    then that of the document it was made for, else None.
+    then that of the document it was first made for, else None. A long document's row has the keys of its calls.
 
     `input_tokens` counts the tokens of all prompts computed for the document, `kept_tokens` those of
     the document itself that the model read.
@@ -207,6 +208,7 @@ class Summary:
     engine: str = ""
     token_ids: tuple[int, ...] | None = None
     document_key: bytes | None = None
+    calls: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,22 +173,21 @@ class Run:
             f"{work.counts.to_run:,} documents ({work.counts.to_run_tokens:,} tokens) to run on "
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
         )
-        nested = NestedCalls(self.checkpoints)
         self.signals.defer()
-        self.worker = worker = Worker(
-            documents=work.documents(),
-            settings=self.job.call_settings(variables),
-            recall=nested.find,
-            start_engine=lambda: engines.start(config),
-            commit=self.checkpoints.commit,
-        )
-        progress = Progress(worker, work.counts, self.started)
-        worker.start()
-        try:
-            self._watch(worker, progress)
-        finally:
-            self._drain(worker, progress)
-            nested.close()
+        with NestedCalls(self.checkpoints) as nested:
+            self.worker = worker = Worker(
+                documents=work.documents(),
+                settings=self.job.call_settings(variables),
+                recall=nested.find,
+                start_engine=lambda: engines.start(config),
+                commit=self.checkpoints.commit,
+            )
+            progress = Progress(worker, work.counts, self.started)
+            worker.start()
+            try:
+                self._watch(worker, progress)
+            finally:
+                self._drain(worker, progress)
         self.signals.undefer()
 
     def _watch(self, worker: Worker, progress: Progress) -> None:
@@ -274,6 +273,10 @@ class Run:
     def _end(self, state: RunState, stop_reason: str | None, exit_code: ExitCode) -> RunRecord:
         seconds = replace(self.log.record.seconds, total=time.monotonic() - self.started)
         metrics = replace(self.log.record.metrics, peak_memory_bytes=peak_memory_bytes())
+        if state is RunState.COMPLETE:
+            metrics = replace(
+                metrics, waiting_prefill_tokens=0, oldest_wait_seconds=0.0, seconds_to_completion=None
+            )
         self.log.write(
             state=state, stop_reason=stop_reason, exit_code=int(exit_code), seconds=seconds, metrics=metrics
         )

@@ -16,6 +16,7 @@ from batchrun.planning import spool
 from batchrun.store.lock import RunLock
 from batchrun.workspace import Workspace
 from tests.commands import Bench, Result, texts
+from tests.ledger import calls
 from tests.test_accounting import failing
 
 OLD, NEW = texts(6), [*texts(4), "one of tonight", "two of tonight"]
@@ -332,3 +333,22 @@ def killed_collection(bench: Bench, job: str, instant: int) -> bool:
         except KilledError:
             return True
     return False
+
+
+def test_the_parts_of_a_document_that_grew_stay(bench: Bench) -> None:
+    """They were first made for what it was before, which no plan refers to any more."""
+    spec = bench.write_spec()
+    spec.write_text(spec.read_text().replace('policy = "fail"', 'policy = "map_reduce"'))
+    text = "".join(f"Paragraph {n} says what it says.\n\n" for n in range(200))
+    computed = []
+    for day in range(3):
+        path = bench.corpus([text + "And a line more.\n\n" * 40 * day])
+        ledger = bench.home / f"ledger-{day}"
+        process = bench.start("submit", path, "--quiet", ledger=ledger)
+        assert 0 == process.wait(60)
+        computed.append(len(calls(ledger)))
+        assert 0 == bench.run("gc", "--yes").code
+    assert computed[0] > 4
+    assert max(computed[1:]) < computed[0]
+    job = bench.run("status", "--json").json[0]["job_id"]
+    assert 0 == bench.run("verify", job).code

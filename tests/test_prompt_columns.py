@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from batchrun.prompts.frames import names_in, substituted
+from batchrun.records import Request
 from tests.commands import Bench, texts
 
 
@@ -123,3 +126,101 @@ def test_a_long_instruction_counts(bench: Bench) -> None:
     result = bench.submit(bench.corpus(texts(2), title=["A", "long " * 600]), "--max-error-rate", "1")
     assert ["ok", "failed"] == [row["status"] for row in bench.output()]
     assert 0 == result.code
+
+
+def recorded(bench: Bench, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> list[str]:
+    """The prompts that the engine of a run is given."""
+    from batchrun.engines.lead import LeadEngine
+    from batchrun.prompts.tokenizer import Tokenizer
+
+    tokenizer, prompts = Tokenizer(bench.model), []
+    add = LeadEngine.add
+
+    def noted(engine: LeadEngine, request: Request) -> None:
+        prompts.append(tokenizer.spelt_out(request.prompt_token_ids))
+        add(engine, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LeadEngine, "add", noted)
+        result = bench.run(*arguments)
+        assert 0 == result.code, result.err
+    return prompts
+
+
+def test_the_engine_gets_what_was_shown(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short documents, parts and merges have their row's columns in the prompt."""
+    write_spec(bench, "Summarize this {language} text.")
+    long = "".join(f"Sentence {n} of many. " for n in range(300))
+    path = bench.corpus(["one", long], language=["French", "Dutch"])
+    shown = {show(bench, path, doc_id).removesuffix("\n") for doc_id in (0, 1)}
+    prompts = recorded(bench, monkeypatch, "submit", path)
+    assert shown < set(prompts)
+    assert 1 == sum("French" in prompt for prompt in prompts)
+    assert len(prompts) - 1 == sum("this Dutch text." in prompt for prompt in prompts) > 3
+
+
+@pytest.mark.parametrize("stage", ["parts", "merges"])
+def test_every_call_of_another_column_is_another_call(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """Two rows of one long text in two languages share no part and no merge."""
+    write_spec(bench, "Summarize this {language} text.")
+    long = "".join(f"Sentence {n} of many. " for n in range(300))
+    prompts = recorded(bench, monkeypatch, "submit", bench.corpus([long, long], language=["French", "Dutch"]))
+    of_stage = [prompt for prompt in prompts if ("this is part" in prompt) == (stage == "parts")]
+    french, dutch = (sum(language in prompt for prompt in of_stage) for language in ("French", "Dutch"))
+    assert french == dutch > 0
+
+
+def test_an_id_is_not_mixed_up_with_a_column_of_its_name(bench: Bench) -> None:
+    """`doc_id` can stand in the prompt where it is the id; elsewhere it is refused."""
+    write_spec(bench, "Summarize {doc_id}.")
+    path = bench.home / "ids.parquet"
+    pq.write_table(pa.table({"id": [10, 11], "doc_id": ["A", "B"], "text": ["x", "y"]}), path)
+    refused = bench.run("submit", path, "--id-column", "id")
+    assert [65, True] == [refused.code, "{doc_id} in prompt.instruction names a column" in refused.err]
+    assert 0 == bench.run("submit", path, "--id-column", "doc_id").code
+    assert ["A", "B"] == [row["doc_id"] for row in bench.output("ids.summaries.parquet")]
+    assert "Summarize B.\n\ny" in bench.run("plan", path, "--id-column", "doc_id", "--show-prompt", "B").out
+
+
+def test_the_text_itself_does_not_stand_in_the_instruction(bench: Bench) -> None:
+    """It would be there twice: refused, with what to do."""
+    write_spec(bench, "Summarize: {text}")
+    refused = bench.run("submit", bench.corpus(["x"]))
+    assert [65, True] == [
+        refused.code,
+        "Take it out: the document is put after the instruction" in refused.err,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([b"\xff bad"]).view(pa.string()), "V \ufffd bad."),
+        (pa.array([b"\xff bad"]).view(pa.string()).dictionary_encode(), "V \ufffd bad."),
+        (pa.array([b"good"]), "V good."),
+        (pa.array([float("nan")]), "V ."),
+        (pa.array([1.5]), "V 1.5."),
+        (pa.array([None], pa.string()), "V ."),
+        (pa.array([2**60]), "V 1152921504606846976."),
+        (pa.array([[1, 2]]), "V [1, 2]."),
+    ],
+)
+def test_values_of_any_kind_are_words(bench: Bench, column: pa.Array, expected: str) -> None:
+    """Never the word nan, never an exception."""
+    write_spec(bench, "V {value}.")
+    path = bench.home / "values.parquet"
+    pq.write_table(pa.table({"id": [1], "text": ["x"], "value": column}), path)
+    assert expected in bench.run("plan", path, "--show-prompt", 1).out
+    assert 0 == bench.run("submit", path).code
+
+
+def test_a_prompt_that_can_not_be_is_not_shown(bench: Bench) -> None:
+    """What submit refuses, --show-prompt refuses with the same words."""
+    for policy in ("map_reduce", "truncate", "fail"):
+        write_spec(bench, "Summarize {title}.", policy)
+        path = bench.corpus(["word " * 600], title=["long " * 600])
+        shown = bench.run("plan", path, "--show-prompt", 0)
+        assert [65, True] == [shown.code, "do not fit max_model_len" in shown.err]
+        assert 3 == bench.run("submit", path).code

@@ -130,6 +130,19 @@ def to_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array([_as_text(value) for value in plain_values(column)], kind)
 
 
+def as_words(column: pa.Array) -> pa.Array:
+    """A column as words of a prompt. NaN is none, as null is; bytes that are no text become U+FFFD."""
+    if pt.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
+    if not (is_text(kind) or is_binary(kind)):
+        return to_type(column, pa.string())
+    values = [
+        value.decode(errors="replace") if isinstance(value, bytes) else value for value in text_values(column)
+    ]
+    return pa.array(values, pa.string())
+
+
 def _as_text(value: Any) -> str | None:
     """A value as text, the same for the same value whatever else is in its batch; bytes that are no text in hex."""
     if isinstance(value, bytes):

@@ -29,7 +29,7 @@ class ColumnWishes:
 class Corpus:
     """Files in a fixed order. `carried_types` are the types in which ids and kept columns are carried;
     `output_types`, complete when all was read, those in which they come out. `variables` are the columns that
-    the prompt names.
+    the prompt names, with the types in which they are read.
     """
 
     files: list[CorpusFile]
@@ -37,7 +37,7 @@ class Corpus:
     carried_types: dict[str, pa.DataType]
     differing: list[str]
     limit: int | None = None
-    variables: tuple[str, ...] = ()
+    variables: dict[str, pa.DataType] = field(default_factory=dict)
     json_types: jsonl.JsonTypes = field(default_factory=jsonl.JsonTypes)
 
     @property
@@ -84,7 +84,7 @@ class Corpus:
 
     @property
     def _types_read(self) -> dict[str, pa.DataType]:
-        return dict.fromkeys(("doc_id", *self.variables), pa.string()) | self.carried_types
+        return {"doc_id": pa.string()} | self.variables | self.carried_types
 
     def _with_variables(self, batch: DocumentBatch) -> DocumentBatch:
         """The columns that the prompt names apart from those carried; null where a file has none."""
@@ -92,7 +92,7 @@ class Corpus:
             return batch
         found = set(batch.carried.schema.names)
         variables = {
-            name: arrow_rows.to_type(batch.carried[name], pa.string())
+            name: arrow_rows.as_words(batch.carried[name])
             if name in found
             else pa.nulls(len(batch), pa.string())
             for name in self.variables
@@ -138,24 +138,41 @@ def open_corpus(
     _check_kept(wishes.kept)
     variables: set[str] = set()
     columns = []
-    kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept)}
+    kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept, *named)}
     for file in files:
         own = column_names(file) & set(named) if named else set()
         variables |= own
-        chosen, types = _choose_columns(file, wishes, [*wishes.kept, *sorted(own - {*wishes.kept})])
+        more = sorted(own - {*wishes.kept, "doc_id"})  # the id is carried under this name anyway
+        chosen, types = _choose_columns(file, wishes, [*wishes.kept, *more])
+        _check_named(file, chosen, own)
         columns.append(chosen)
         for name in kinds.keys() & types.keys():
             kinds[name].append(types[name])
-    carried = {name: _common_type(found) for name, found in kinds.items()}
-    differing = [name for name, found in kinds.items() if len({*found} - {pa.null()}) > 1]
+    agreed = {name: _common_type(found) for name, found in kinds.items()}
+    carried = {name: agreed[name] for name in ("doc_id", *wishes.kept)}
+    differing = [name for name in carried if len({*kinds[name]} - {pa.null()}) > 1]
     return Corpus(
         files=files,
         columns=columns,
         carried_types=carried,
         differing=differing,
         limit=limit,
-        variables=tuple(name for name in named if name in variables),
+        variables={name: agreed[name] for name in named if name in variables},
     )
+
+
+def _check_named(file: CorpusFile, chosen: Columns, named: set[str]) -> None:
+    """Raise CorpusError for a column that can not stand in the prompt."""
+    if chosen.text in named:
+        raise CorpusError(
+            f"{{{chosen.text}}} in prompt.instruction names the text column of {file.label}",
+            "Take it out: the document is put after the instruction by itself.",
+        )
+    if "doc_id" in named and chosen.id != "doc_id":
+        raise CorpusError(
+            f"{{doc_id}} in prompt.instruction names a column of {file.label} that is not its id column",
+            "Rename the column: the output has an id of that name.",
+        )
 
 
 def _check_kept(kept: Sequence[str]) -> None:

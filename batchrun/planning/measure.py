@@ -52,11 +52,22 @@ class PlanSettings:
         return self.room - self.prompts.document({}).num_tokens
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LongDocument:
+    """A document that does not fit, before it is cut."""
+
+    key: bytes
+    text: str
+    values: tuple[str, ...]
+    token_ids: npt.NDArray[np.uint32]
+
+
 @dataclass(kw_only=True)
 class Measured:
-    """A batch measured. Rows `places` have a text; `keys` and `input_tokens` (of all its prompts) are theirs.
+    """A batch measured. Rows `places` have a text; `keys` and `input_tokens` (document and prompt) are theirs.
 
-    `spool` has the documents to run, and `buckets` the number of each one's bucket.
+    `spool` has the documents to run that fit, and `buckets` the number of each one's bucket; `long` those
+    that are cut into parts if they are to run.
     """
 
     places: npt.NDArray[np.int64]
@@ -64,19 +75,9 @@ class Measured:
     input_tokens: npt.NDArray[np.int64]
     spool: pa.RecordBatch
     buckets: npt.NDArray[np.int64]
+    long: list[LongDocument] = field(default_factory=list)
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     truncated: set[int] = field(default_factory=set)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Text:
-    """A document that does not fit, with what its prompt names."""
-
-    key: bytes
-    text: str
-    values: tuple[str, ...]
-    token_ids: npt.NDArray[np.uint32]
-    frame_tokens: int
 
 
 class Measure:
@@ -147,75 +148,65 @@ class Measure:
         values: Sequence[tuple[str, ...]] | None,
         frames: npt.NDArray[np.int64],
     ) -> None:
-        """Cut the documents that do not fit, or refuse them."""
-        spooled = []
+        """Sort out the documents that do not fit: to be cut, truncated, or refused."""
+        truncated = []
         for number in numbers.tolist():
-            document = _Text(
+            document = LongDocument(
                 key=measured.keys[number].astype(">u8").tobytes(),
                 text=texts[number],
                 values=() if values is None else values[number],
                 token_ids=batch.ids[batch.offsets[number] : batch.offsets[number + 1]],
-                frame_tokens=int(frames[number]),
             )
-            place = int(measured.places[number])
-            row = None
-            if self._settings.policy == "truncate":
-                row = self._truncated(document)
-                measured.truncated |= {place} if row else set()
-            elif self._settings.policy == "map_reduce":
-                row = self._parts(document)
-            if row is None:
-                measured.verdicts[place] = self._too_long(document)
+            place, room = int(measured.places[number]), self._settings.room - int(frames[number])
+            if self._settings.policy == "truncate" and room >= SMALLEST_PART:
+                measured.truncated.add(place)
+                truncated.append(_row(document, self._tokenizer.whole_characters(document.token_ids[:room])))
+            elif self._settings.policy == "map_reduce" and self._part_room(document) >= SMALLEST_PART:
+                measured.long.append(document)
             else:
-                measured.input_tokens[number] = row.pop("input_tokens")
-                spooled.append(row)
-        if spooled:
-            edges, is_cut = self._settings.edges, self._settings.policy == "truncate"
-            bucket = int(assign(edges, np.array([self._settings.room]))[0]) if is_cut else len(edges) + 1
-            long = pa.RecordBatch.from_pylist(spooled, schema=SCHEMA)
-            measured.spool = pa.concat_batches([measured.spool, long])
-            measured.buckets = np.concatenate([measured.buckets, np.full(len(spooled), bucket, np.int64)])
+                measured.verdicts[place] = self._too_long(len(document.token_ids), int(frames[number]))
+        if truncated:
+            bucket = assign(self._settings.edges, np.array([self._settings.room]))
+            rows = pa.RecordBatch.from_pylist(truncated, schema=SCHEMA)
+            measured.spool = pa.concat_batches([measured.spool, rows])
+            measured.buckets = np.concatenate([measured.buckets, np.repeat(bucket, len(truncated))])
 
-    def _truncated(self, document: _Text) -> dict[str, Any] | None:
-        """The beginning of a document that fits; the whole document's key."""
-        room = self._settings.room - document.frame_tokens
-        if room < 1:
-            return None
-        kept = self._tokenizer.whole_characters(document.token_ids[:room])
-        return _row(document, kept) | {"input_tokens": len(document.token_ids) + document.frame_tokens}
+    def _part_room(self, document: LongDocument) -> int:
+        named = self._named(document.values)
+        return self._settings.part_room(title_of(document.text, named), named)
 
-    def _parts(self, document: _Text) -> dict[str, Any] | None:
-        """A long document in parts that fit."""
+    def cut(self, document: LongDocument) -> pa.RecordBatch:
+        """A long document as a row of the spool, in parts that fit."""
         named = self._named(document.values)
         title = title_of(document.text, named)
-        room = self._settings.part_room(title, named)
-        if room < SMALLEST_PART:
-            return None
-        parts = self._splitter.split(document.text, document.token_ids, room)
+        parts = self._splitter.split(
+            document.text, document.token_ids, self._settings.part_room(title, named)
+        )
         words = self._words(document.values)
         keys = [
             input_hash(PART, str(number), title, *words, document.text[part.start : part.end])
             for number, part in enumerate(parts, 1)
         ]
-        ids = np.concatenate([part.token_ids for part in parts])
-        return _row(document, ids) | {
+        row = _row(document, np.concatenate([part.token_ids for part in parts])) | {
             "title": title,
             "part_keys": b"".join(keys),
             "part_lengths": [len(part.token_ids) for part in parts],
-            "input_tokens": len(ids) + len(parts) * (self._settings.room - room),
+            "num_tokens": len(document.token_ids),
         }
+        return pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
-    def _too_long(self, document: _Text) -> Verdict:
-        settings, length = self._settings, len(document.token_ids)
+    def _too_long(self, num_tokens: int, frame_tokens: int) -> Verdict:
+        settings = self._settings
         error = (
-            f"{length:,} tokens of document and {document.frame_tokens:,} of prompt with up to "
-            f"{settings.max_tokens:,} of output do not fit max_model_len {settings.max_model_len:,}: "
-            f"a document may have {max(0, settings.room - document.frame_tokens):,} tokens"
+            f"{num_tokens:,} tokens of document and {frame_tokens:,} of prompt with up to "
+            f"{settings.max_tokens:,} of output do not fit max_model_len {settings.max_model_len:,}: a document "
+            f"may have {max(0, settings.room - frame_tokens):,} tokens; raise engine.max_model_len"
+            + (", or choose another long_documents.policy" if settings.policy == "fail" else "")
         )
         return Verdict(status=RowStatus.FAILED, error_type=ErrorType.PROMPT_TOO_LONG, error=error)
 
 
-def _row(document: _Text, token_ids: npt.NDArray[np.uint32]) -> dict[str, Any]:
+def _row(document: LongDocument, token_ids: npt.NDArray[np.uint32]) -> dict[str, Any]:
     high, low = int.from_bytes(document.key[:8], "big"), int.from_bytes(document.key[8:], "big")
     return {
         "hash_hi": high,
@@ -246,7 +237,7 @@ def _whole_documents(
         pa.array(keys[:, 1]),
         token_ids,
         pa.nulls(size, kinds["values"]) if values is None else pa.array(map(list, values), kinds["values"]),
-        *(pa.nulls(size, kinds[name]) for name in ("title", "part_keys", "part_lengths")),
+        *(pa.nulls(size, kinds[name]) for name in SCHEMA.names[4:]),  # of long documents
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
     return rows if fits.all() else rows.filter(pa.array(fits))

@@ -22,7 +22,7 @@ from batchrun import atomic_file
 from batchrun.database import Database, statements
 from batchrun.documents import DocumentBatch, plain_values
 from batchrun.planning.buckets import make_buckets
-from batchrun.planning.measure import Measure, Measured, PlanSettings
+from batchrun.planning.measure import Measure, Measured, PlanSettings, halves
 from batchrun.planning.plan import PLAN_SCHEMA
 from batchrun.planning.spool import SpoolWriter
 from batchrun.prompts.tokenizer import Tokenizer
@@ -49,13 +49,25 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """A batch, ready to be written. `spool` has its documents to run, `buckets` the number of each one's."""
+    """A batch, ready to be written."""
 
     plan: pa.RecordBatch
     carried: pa.RecordBatch
-    spool: pa.RecordBatch
-    buckets: npt.NDArray[np.int64]
+    measured: Measured
     decided: Counter[str]
+
+    @property
+    def num_bytes(self) -> int:
+        measured = self.measured
+        long = sum(len(document.text) + document.token_ids.nbytes for document in measured.long)
+        return int(measured.spool.nbytes + self.carried.nbytes) + long
+
+    @property
+    def keys(self) -> pa.Table:
+        """Of what may be run: of the spool's rows, then of the long documents."""
+        spooled = pa.Table.from_batches([self.measured.spool]).select(["hash_hi", "hash_lo"])
+        keys = halves([document.key for document in self.measured.long])
+        return pa.concat_tables([spooled, pa.table([keys[:, 0], keys[:, 1]], schema=spooled.schema)])
 
 
 @dataclass(kw_only=True)
@@ -70,7 +82,7 @@ class _Chunk:
 
     @property
     def is_full(self) -> bool:
-        num_bytes = sum(int(batch.spool.nbytes) + int(batch.carried.nbytes) for batch in self.batches)
+        num_bytes = sum(batch.num_bytes for batch in self.batches)
         return self.num_rows >= CHUNK_ROWS or num_bytes >= CHUNK_BYTES
 
 
@@ -162,8 +174,7 @@ class Planner:
         return _Prepared(
             plan=table.finish(),
             carried=rows.carried,
-            spool=measured.spool,
-            buckets=measured.buckets,
+            measured=measured,
             decided=Counter(str(kind) for kind in table.error_types if kind is not None),
         )
 
@@ -186,14 +197,21 @@ class Planner:
 
     def _spool(self, chunk: _Chunk, database: Database, spool: SpoolWriter) -> None:
         """Append what is neither done nor in the spool already, each to its bucket."""
-        fresh = _fresh(database, pa.Table.from_batches([batch.spool for batch in chunk.batches]))
+        keys = [batch.keys for batch in chunk.batches]
+        fresh = _fresh(database, pa.concat_tables(keys))
         start = 0
-        for batch in chunk.batches:
-            is_fresh = fresh[start : start + batch.spool.num_rows]
-            bucket_of = np.where(is_fresh, batch.buckets, -1)
-            for bucket in np.unique(bucket_of[is_fresh]):
-                spool.append(int(bucket), batch.spool.filter(pa.array(bucket_of == bucket)))
-            start += batch.spool.num_rows
+        for batch, own in zip(chunk.batches, keys, strict=True):
+            self._append(batch.measured, fresh[start : start + own.num_rows], spool)
+            start += own.num_rows
+
+    def _append(self, measured: Measured, is_fresh: npt.NDArray[np.bool_], spool: SpoolWriter) -> None:
+        num_whole = measured.spool.num_rows
+        bucket_of = np.where(is_fresh[:num_whole], measured.buckets, -1)
+        for bucket in np.unique(bucket_of[bucket_of >= 0]):
+            spool.append(int(bucket), measured.spool.filter(pa.array(bucket_of == bucket)))
+        for document, document_is_fresh in zip(measured.long, is_fresh[num_whole:], strict=True):
+            if document_is_fresh:
+                spool.append(len(self._settings.edges) + 1, self._measure.cut(document))
 
 
 class _PlanColumns:
@@ -282,7 +300,7 @@ def _create_known(
 def _fresh(database: Database, rows: pa.Table) -> npt.NDArray[np.bool_]:
     """For each row whether its key was not known; these keys are known from now on."""
     index = pa.array(np.arange(rows.num_rows))
-    chunk = rows.select(["hash_hi", "hash_lo"]).append_column("place", index)
+    chunk = rows.append_column("place", index)
     database.connection.register("chunk", chunk)
     found = database.connection.execute(statements(__package__)["fresh_rows"]).fetchnumpy()["place"]
     fresh = np.zeros(rows.num_rows, np.bool_)

@@ -1,8 +1,9 @@
 """The spool: what is to be run, by bucket, as token ids. A snapshot: the corpus may change meanwhile."""
 
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.planning.plan import damaged, open_checked
-from batchrun.records import Bucket
+from batchrun.records import LONG, Bucket, Document, Part
 
 SCHEMA = pa.schema(
     [
@@ -25,6 +26,7 @@ SCHEMA = pa.schema(
         pa.field("title", pa.string()),  # this and the following: of a long document
         pa.field("part_keys", pa.binary()),  # 16 bytes each
         pa.field("part_lengths", pa.list_(pa.int64())),  # tokens of each, of `token_ids`
+        pa.field("num_tokens", pa.int64()),  # of the document, without what its parts share
     ]
 )
 GROUP_BYTES = 4 << 20
@@ -64,6 +66,54 @@ def token_rows(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.uint32], npt.NDArr
     return np.frombuffer(data, np.uint32) if data is not None else np.empty(0, np.uint32), starts
 
 
+def document_rows(
+    batch: pa.RecordBatch,
+    places: npt.NDArray[np.int64] | None = None,
+    attempts: npt.NDArray[np.int64] | None = None,
+) -> list[Document]:
+    """Records of rows of a spool batch: all, or those at `places`, with the failed attempts of each."""
+    places = np.arange(batch.num_rows) if places is None else places
+    attempts = np.zeros(len(places), np.int64) if attempts is None else attempts
+    ids, offsets = token_rows(batch)
+    keys = np.column_stack([batch["hash_hi"].to_numpy(), batch["hash_lo"].to_numpy()])[places]
+    digests = keys.astype(">u8").tobytes()
+    documents = [
+        Document(
+            key=digests[16 * number : 16 * number + 16],
+            token_ids=ids[offsets[place] : offsets[place + 1]].tolist(),
+            attempts=tries,
+        )
+        for number, (place, tries) in enumerate(zip(places.tolist(), attempts.tolist(), strict=True))
+    ]
+    is_plain = batch["values"].null_count == batch["part_keys"].null_count == batch.num_rows
+    return documents if is_plain else _completed(documents, batch.take(pa.array(places)))
+
+
+def _completed(documents: list[Document], rows: pa.RecordBatch) -> list[Document]:
+    """Documents with what else their rows of the spool say of them."""
+    columns = [
+        rows[name].to_pylist() for name in ("values", "title", "part_keys", "part_lengths", "num_tokens")
+    ]
+    return [
+        replace(
+            document,
+            values=tuple(values or ()),
+            title=title or "",
+            parts=_parts(document.token_ids, part_keys or b"", lengths or ()),
+            num_tokens=num_tokens or 0,
+        )
+        for document, values, title, part_keys, lengths, num_tokens in zip(documents, *columns, strict=True)
+    ]
+
+
+def _parts(token_ids: list[int], keys: bytes, lengths: Sequence[int]) -> tuple[Part, ...]:
+    ends = list(accumulate(lengths))
+    return tuple(
+        Part(key=keys[16 * number : 16 * number + 16], token_ids=token_ids[end - length : end])
+        for number, (end, length) in enumerate(zip(ends, lengths, strict=True))
+    )
+
+
 class SpoolWriter:
     """Appends documents by bucket; durable when `close` returns. Not valid before `plan.json` says so."""
 
@@ -80,7 +130,7 @@ class SpoolWriter:
     def append(self, bucket: int, rows: pa.RecordBatch) -> None:
         """Add rows of `SCHEMA` to a bucket; they are written in row groups of about GROUP_BYTES."""
         self._waiting.setdefault(bucket, []).append(rows)
-        self._waiting_bytes[bucket] = self._waiting_bytes.get(bucket, 0) + int(rows["token_ids"].nbytes)
+        self._waiting_bytes[bucket] = self._waiting_bytes.get(bucket, 0) + int(rows.nbytes)
         if self._waiting_bytes[bucket] >= GROUP_BYTES:
             self._write(bucket)
 
@@ -137,7 +187,7 @@ def parts(folder: Path) -> list[SpoolPart]:
     """The parts in the order of work: buckets of long documents first, so that the drain is short."""
     buckets = sorted(
         (path for path in folder.glob("*") if path.is_dir()),
-        key=lambda path: path.name.partition("-")[0].zfill(12),
+        key=lambda path: (path.name == LONG.name, path.name.partition("-")[0].zfill(12)),
         reverse=True,
     )
     paths = [path for bucket in buckets for path in sorted(bucket.glob("part-*.parquet"))]

@@ -1,8 +1,7 @@
 """What is left to run of a plan: the rows wanted, less those with a verdict, found in the spool."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,7 +16,7 @@ from batchrun.memory import release_unused
 from batchrun.planning import spool
 from batchrun.planning.buckets import Padding, assign, make_buckets
 from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, damaged, open_checked
-from batchrun.records import Document, Part
+from batchrun.records import Document
 from batchrun.scratch import scratch_folder
 from batchrun.workspace import CorpusPaths
 
@@ -132,7 +131,9 @@ class Work:
             for batch in part.batches() if len(places) else ():
                 low, high = np.searchsorted(places, [start, start + batch.num_rows])
                 inside = places[low:high] - start
-                yield from _documents(batch, inside, attempts[low:high])
+                for first in range(0, len(inside), DOCUMENTS_AT_ONCE):
+                    some = slice(first, first + DOCUMENTS_AT_ONCE)
+                    yield spool.document_rows(batch, inside[some], attempts[low:high][some])
                 start += batch.num_rows
 
     def _select(self) -> list[Path]:
@@ -160,50 +161,6 @@ class Work:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _documents(
-    batch: pa.RecordBatch,
-    places: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-    attempts: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-) -> Iterator[list[Document]]:
-    """Records of the chosen rows of a spool batch."""
-    ids, offsets = spool.token_rows(batch)
-    keys = np.column_stack([batch["hash_hi"].to_numpy(), batch["hash_lo"].to_numpy()]).astype(">u8").tobytes()
-    is_plain = batch["values"].null_count == batch["part_keys"].null_count == batch.num_rows
-    for first in range(0, len(places), DOCUMENTS_AT_ONCE):
-        some = slice(first, first + DOCUMENTS_AT_ONCE)
-        documents = [
-            Document(
-                key=keys[16 * place : 16 * place + 16],
-                token_ids=ids[offsets[place] : offsets[place + 1]].tolist(),
-                attempts=tries,
-            )
-            for place, tries in zip(places[some].tolist(), attempts[some].tolist(), strict=True)
-        ]
-        yield documents if is_plain else _completed(documents, batch.take(pa.array(places[some])))
-
-
-def _completed(documents: list[Document], rows: pa.RecordBatch) -> list[Document]:
-    """Documents with what else their rows of the spool say of them."""
-    columns = [rows[name].to_pylist() for name in ("values", "title", "part_keys", "part_lengths")]
-    return [
-        replace(
-            document,
-            values=tuple(values or ()),
-            title=title or "",
-            parts=_parts(document.token_ids, part_keys or b"", lengths or ()),
-        )
-        for document, values, title, part_keys, lengths in zip(documents, *columns, strict=True)
-    ]
-
-
-def _parts(token_ids: list[int], keys: bytes, lengths: Sequence[int]) -> tuple[Part, ...]:
-    ends = list(accumulate(lengths))
-    return tuple(
-        Part(key=keys[16 * number : 16 * number + 16], token_ids=token_ids[end - length : end])
-        for number, (end, length) in enumerate(zip(ends, lengths, strict=True))
-    )
 
 
 def _planned_rows(path: Path) -> Iterator[pa.Table]:

@@ -10,8 +10,8 @@ from batchrun.prompts.template import ChatTemplate, chat_template
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.spec import PromptSpec
 
-FRAMES_KEPT = 4096
-_NAME = re.compile(r"\{([^{}]+)\}")
+FRAMES_KEPT = 256
+_NAME = re.compile(r"""\{([^{}"'\n]+)\}""")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,84 +3,121 @@
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from batchrun.database import Database, statements
 from batchrun.records import FinishReason, MemoStatus, Summary
+from batchrun.scratch import scratch_folder
 from batchrun.store import segments
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.rows import rows_of
 
 
 class NestedCalls:
-    """What the memo table had when this was made; for any threads. Close it, it holds a database.
+    """What the memo table has when it is asked first; for any threads. To be used in a `with` block.
 
-    Raises OSError where the disk fails.
+    Keys stand in a database, rows in a file beside it: a run without long documents costs nothing, and
+    memory does not grow with the rows. Raises OSError where the disk fails.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
         self._lock = Lock()
-        self._database: Database | None = Database(checkpoints.paths.scratch)
-        if not checkpoints.read(self._copy):
-            self.close()
+        self._copy: _Copy | None = None
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, Summary]:
         """Of these calls, the rows of those that are finished."""
         with self._lock:
-            if self._database is None:
-                return {}
-            halves = np.frombuffer(b"".join(keys), ">u8").astype(np.uint64).reshape(-1, 2)
-            asked = pa.table({"hash_hi": halves[:, 0], "hash_lo": halves[:, 1]})
-            self._database.connection.register("asked", asked)
-            found = self._database.read(statements(__package__)["nested_rows"]).read_all()
-            self._database.connection.unregister("asked")
-        return {row.key: row for row in map(_summary, found.to_pylist())}
+            if self._copy is None:
+                self._copy = _Copy(self._checkpoints)
+            return {row.key: row for row in map(_summary, self._copy.rows(keys))}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            if self._copy is not None:
+                self._copy.close()
+                self._copy = None
+
+
+class _Copy:
+    """Rows one after the other in a file of batches that begin at the numbers `starts`."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._folder = scratch_folder(checkpoints.paths.scratch, "nested")
+        self._path = Path(self._folder.name) / "rows.arrow"
+        self._database = Database(checkpoints.paths.scratch)
+        try:
+            self.starts = checkpoints.read(self._fill)
+        except BaseException:
+            self.close()
+            raise
+        self._file = pa.ipc.open_file(pa.memory_map(str(self._path)))
+
+    def _fill(self, source: Database, files: list[str]) -> list[int]:
+        connection = self._database.connection
+        connection.execute(statements(__package__)["create_nested"])
+        starts = [0]
+        with pa.OSFile(str(self._path), "wb") as sink, pa.ipc.new_file(sink, segments.SCHEMA) as writer:
+            for file in files:
+                for rows in rows_of(source, Path(file), statements(__package__)["nested_places"]):
+                    [batch] = rows.combine_chunks().to_batches()
+                    writer.write_batch(batch)
+                    numbers = pa.array(np.arange(starts[-1], starts[-1] + len(batch)))
+                    connection.register(
+                        "found", rows.select(["hash_hi", "hash_lo"]).append_column("n", numbers)
+                    )
+                    connection.execute("INSERT INTO nested FROM found")
+                    starts.append(starts[-1] + len(batch))
+        return starts
+
+    def rows(self, keys: Sequence[bytes]) -> list[dict[str, Any]]:
+        halves = np.frombuffer(b"".join(keys), ">u8").astype(np.uint64).reshape(-1, 2)
+        asked = pa.table({"hash_hi": halves[:, 0], "hash_lo": halves[:, 1]})
+        self._database.connection.register("asked", asked)
+        found = self._database.connection.execute(statements(__package__)["nested_numbers"]).fetchall()
+        return [self._row(number) for (number,) in found]
+
+    def _row(self, number: int) -> dict[str, Any]:
+        batch = int(np.searchsorted(self.starts, number, side="right")) - 1
+        [row] = self._file.get_batch(batch).slice(number - self.starts[batch], 1).to_pylist()
+        return dict(row)
 
     def close(self) -> None:
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-
-    def _copy(self, source: Database, files: list[str]) -> int:
-        """Take the rows over from the segments; returns how many there are."""
-        assert self._database is not None
-        connection = self._database.connection
-        connection.register("no_rows", segments.SCHEMA.empty_table())
-        connection.execute("CREATE OR REPLACE TEMP TABLE nested AS FROM no_rows")
-        num_rows = 0
-        for file in files:
-            for rows in rows_of(source, Path(file), statements(__package__)["nested_places"]):
-                connection.register("found", rows)
-                connection.execute("INSERT INTO nested FROM found")
-                num_rows += rows.num_rows
-        return num_rows
+        self._database.close()
+        self._folder.cleanup()
 
 
 def _summary(row: dict[str, Any]) -> Summary:
     def key(high: str, low: str) -> bytes:
         return bytes(row[high].to_bytes(8, "big") + row[low].to_bytes(8, "big"))
 
-    derived = {
-        "hash_hi",
-        "hash_lo",
-        "rank",
-        "progress",
-        "content_hash",
-        "document_hi",
-        "document_lo",
-        "token_ids",
-    }
-    columns = {name: row[name] for name in segments.SCHEMA.names if name not in derived}
     return Summary(
-        **columns
-        | {
-            "key": key("hash_hi", "hash_lo"),
-            "document_key": key("document_hi", "document_lo"),
-            "status": MemoStatus(row["status"]),
-            "finish_reason": FinishReason(row["finish_reason"]),
-            "flags": tuple(row["flags"] or ()),
-        }
+        **{name: row[name] for name in _AS_THEY_ARE},
+        key=key("hash_hi", "hash_lo"),
+        document_key=key("document_hi", "document_lo"),
+        status=MemoStatus(row["status"]),
+        finish_reason=FinishReason(row["finish_reason"]),
+        flags=tuple(row["flags"] or ()),
     )
+
+
+_AS_THEY_ARE = (
+    "summary",
+    "error_type",
+    "error",
+    "input_tokens",
+    "output_tokens",
+    "kept_tokens",
+    "num_parts",
+    "attempts",
+    "engine",
+)

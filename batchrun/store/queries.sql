@@ -44,8 +44,11 @@ SELECT rank, count(*) FROM winner WHERE NOT is_nested GROUP BY rank
 -- nested_places: where the finished calls of long documents lie in a file
 SELECT place FROM winner WHERE file = $file AND is_nested AND rank = 2 ORDER BY place
 
--- nested_rows: of the keys asked for, those finished
-SELECT nested.* FROM nested SEMI JOIN asked USING (hash_hi, hash_lo)
+-- create_nested: keys of the finished calls of long documents, and the number of each one's row
+CREATE OR REPLACE TEMP TABLE nested (hash_hi UBIGINT, hash_lo UBIGINT, number BIGINT)
+
+-- nested_numbers: of the keys asked for, the rows of those finished
+SELECT number FROM nested SEMI JOIN asked USING (hash_hi, hash_lo)
 
 -- no_winners: the empty memo table
 CREATE OR REPLACE TEMP TABLE winner (
@@ -124,10 +127,17 @@ SELECT filename AS file, file_row_number AS place,
     coalesce(document_hi, hash_hi) AS hash_hi, coalesce(document_lo, hash_lo) AS hash_lo
 FROM read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false)
 
--- staying: rows that win and whose document is wanted
+-- wanted_calls: the calls of wanted long documents, whichever document they were first made for
+CREATE TEMP TABLE wanted_calls AS
+SELECT DISTINCT unnest(calls_hi) AS hash_hi, unnest(calls_lo) AS hash_lo
+FROM read_parquet($segments, hive_partitioning = false) SEMI JOIN wanted USING (hash_hi, hash_lo)
+WHERE calls_hi IS NOT NULL
+
+-- staying: rows that win and whose document is wanted, or the call itself
 CREATE TEMP TABLE staying AS
-SELECT file, place
-FROM document SEMI JOIN wanted USING (hash_hi, hash_lo) SEMI JOIN winner USING (file, place)
+SELECT file, place FROM document SEMI JOIN wanted USING (hash_hi, hash_lo) SEMI JOIN winner USING (file, place)
+UNION
+SELECT file, place FROM winner SEMI JOIN wanted_calls USING (hash_hi, hash_lo)
 
 -- rows_by_segment: rows of each segment, and those of them that stay
 SELECT document.file, count(*), count(staying.place)

@@ -34,6 +34,8 @@ SCHEMA = pa.schema(
         pa.field("engine", pa.string()),
         pa.field("document_hi", pa.uint64()),  # of a nested call: the key of its document
         pa.field("document_lo", pa.uint64()),
+        pa.field("calls_hi", pa.list_(pa.uint64())),  # of a long document: the keys of its calls
+        pa.field("calls_lo", pa.list_(pa.uint64())),
     ]
 )
 """`rank`, `progress` and `content_hash` are the precedence of a row among those of its key."""
@@ -81,6 +83,8 @@ def to_table(rows: Sequence[Summary]) -> pa.Table:
         "engine": [row.engine for row in rows],
         "document_hi": [_half(row.document_key, 0) for row in rows],
         "document_lo": [_half(row.document_key, 8) for row in rows],
+        "calls_hi": [[_half(key, 0) for key in row.calls] or None for row in rows],
+        "calls_lo": [[_half(key, 8) for key in row.calls] or None for row in rows],
     }
     return pa.table(columns, schema=SCHEMA)
 

@@ -62,6 +62,7 @@ def _find(database: Database, files: list[str], wanted: Wanted) -> Sweep:
         database.connection.register("keys", keys)
         database.connection.execute(named["add_wanted"])
     database.connection.execute(named["row_documents"], {"segments": files})
+    database.connection.execute(named["wanted_calls"], {"segments": files})
     database.connection.execute(named["staying"])
     counted = [
         (Path(file), number, number - staying)

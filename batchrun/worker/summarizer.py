@@ -13,9 +13,6 @@ from batchrun.keys import MERGE, input_hash
 from batchrun.records import Document, ErrorType, MemoStatus, Summary
 from batchrun.worker.calls import Call, CallSettings, make_call
 
-MAX_MERGES = 8
-"""Passes of merging before a document is given up: at two summaries a merge, enough for 256 parts."""
-
 Calls = Generator[list[Call], list[Summary], Summary]
 
 
@@ -50,14 +47,14 @@ def _summarize_parts(document: Document, settings: CallSettings) -> Calls:
     rows = yield _part_calls(document, settings)
     done = list(rows)
     evidence = [Evidence(first=n, last=n, row=row) for n, row in enumerate(rows, 1)]
-    for _ in range(MAX_MERGES):
+    while True:  # every pass leaves fewer summaries, or is the last
         if failed := next((one for one in evidence if one.row.status is not MemoStatus.OK), None):
             return _failed(document, done, failed)
         if len(evidence) == 1:
             return _finished(document, done, evidence[0].row)
         groups = _groups(document, settings, evidence)
         if len(groups) == len(evidence):
-            break
+            return _not_converged(document, done, evidence)
         rows = yield [_merge_call(document, settings, group) for group in groups if len(group) > 1]
         done += rows
         merged = iter(rows)
@@ -67,7 +64,6 @@ def _summarize_parts(document: Document, settings: CallSettings) -> Calls:
             else Evidence(first=group[0].first, last=group[-1].last, row=next(merged))
             for group in groups
         ]
-    return _not_converged(document, done, evidence)
 
 
 def _part_calls(document: Document, settings: CallSettings) -> list[Call]:
@@ -122,8 +118,9 @@ def _finished(document: Document, done: Sequence[Summary], last: Summary) -> Sum
         input_tokens=sum(row.input_tokens for row in done),
         output_tokens=sum(row.output_tokens for row in done),
         cached_tokens=sum(row.cached_tokens for row in done),
-        kept_tokens=len(document.token_ids),
+        kept_tokens=document.num_tokens,
         num_parts=len(document.parts),
+        calls=tuple(row.key for row in done),
         attempts=document.attempts,
     )
 

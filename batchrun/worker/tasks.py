@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from batchrun.records import Document, MemoStatus, Request, Summary
+from batchrun.records import Document, Request, Summary
 from batchrun.worker.calls import Call, CallSettings
 from batchrun.worker.summarizer import Calls, summarize
 
@@ -47,6 +47,7 @@ class Tasks:
         self._waiting: dict[bytes, list[_Task]] = {}
         self._lock = Lock()
         self.num_open = 0
+        self.recalled_tokens = 0  # input tokens of calls that earlier runs had finished
 
     def open(self, documents: Iterable[Document]) -> Moved:
         """Start documents; what of them is done already is not asked for again."""
@@ -68,7 +69,7 @@ class Tasks:
         with self._lock:
             for row in rows:
                 del self._calls[row.key.hex()]
-                if row.document_key is not None and row.status is MemoStatus.OK:
+                if row.document_key is not None:
                     self._remember(row)
                 for task in self._waiting.pop(row.key):
                     task.rows[row.key] = row
@@ -107,9 +108,11 @@ class Tasks:
         nested = [call.key for call in asked if call.document_key is not None]
         if not nested:
             return {}
-        recent = {key: self._recent[key] for key in nested if key in self._recent}
-        missing = [key for key in nested if key not in recent]
-        return recent | (self._recall(missing) if missing else {})
+        found = {key: self._recent[key] for key in nested if key in self._recent}
+        missing = [key for key in nested if key not in found]
+        recalled = self._recall(missing) if missing else {}
+        self.recalled_tokens += sum(row.input_tokens for row in recalled.values())
+        return found | recalled
 
     def _remember(self, row: Summary) -> None:
         self._recent[row.key] = row

@@ -164,6 +164,11 @@ class Worker:
         """Time in which finished rows waited for the disk to take more."""
         return self._committer.wait_seconds
 
+    @property
+    def num_recalled_tokens(self) -> int:
+        """Input tokens of nested calls that need not be computed again."""
+        return self._tasks.recalled_tokens
+
     def snapshot(self) -> EngineSnapshot:
         return EngineSnapshot() if self._engine is None else self._engine.snapshot()
 

@@ -18,6 +18,7 @@ from batchrun.keys import document_key, input_hash
 from batchrun.planning import planner as planner_module
 from batchrun.planning import spool as spool_module
 from batchrun.planning.plan import PLAN_SCHEMA, encode_types, read_record, write_record
+from batchrun.prompts.parts import Splitter
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import ErrorType, Flag, RowStatus
 from tests.fixtures import ID_COLUMNS, tokenizer_of
@@ -62,7 +63,7 @@ def test_every_row_has_its_place_in_the_plan(tmp_path: Path, tokenizer: Tokenize
     short = nothing | {"key": document_key(digits(5)), "input_tokens": 15}
     too_long = (
         "171 tokens of document and 10 of prompt with up to 20 of output do not fit max_model_len 200: "
-        "a document may have 170 tokens"
+        "a document may have 170 tokens; raise engine.max_model_len, or choose another long_documents.policy"
     )
     expected = [
         short | {"source": 0, "row": 0, "flags": ["replaced_characters"]},
@@ -384,3 +385,38 @@ def test_settings_can_leave_no_room(tmp_path: Path, tokenizer: Tokenizer) -> Non
     settings = replace(SETTINGS, max_model_len=30)
     plan = make_plan(tmp_path, tokenizer, [make_batch(["1"])], settings=settings)
     assert [row["error_type"] for row in plan.rows] == ["prompt_too_long"]
+
+
+def test_columns_enter_the_key_of_a_part(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """The same part under another language is another call; a known document is not cut."""
+    settings = replace(SETTINGS, policy="map_reduce", variables=("language",))
+    batch = make_batch([digits(400), digits(400)], variables={"language": ["French", "Dutch"]})
+    plan = make_plan(tmp_path, tokenizer, [batch], settings=settings)
+    with plan.work() as work:
+        french, dutch = [document for some in work.documents() for document in some]
+    assert [("French",), ("Dutch",), 400] == [french.values, dutch.values, french.num_tokens]
+    assert not {part.key for part in french.parts} & {part.key for part in dutch.parts}
+    assert [part.token_ids for part in french.parts] == [part.token_ids for part in dutch.parts]
+    expected = input_hash("part", "1", "", "language", "French", digits(len(french.parts[0].token_ids)))
+    assert expected == french.parts[0].key
+    with patch.object(Splitter, "split", side_effect=AssertionError("cut again")):
+        again = make_plan(tmp_path / "b", tokenizer, [batch], settings=settings, done=[french.key, dutch.key])
+    assert {} == again.spool
+
+
+def test_long_documents_are_worked_on_first(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Whatever the edges: what takes longest does not come last."""
+    settings = replace(SETTINGS, policy="map_reduce", edges=(16, 32768))
+    plan = make_plan(tmp_path, tokenizer, [make_batch([digits(3), digits(900)])], settings=settings)
+    assert ["long", "000000-000016"] == list(plan.spool)
+
+
+def test_a_truncated_document_waits_with_the_others_of_its_length(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """Its beginning is spooled; the plan knows its whole length, and the flag."""
+    settings = replace(SETTINGS, policy="truncate")
+    plan = make_plan(tmp_path, tokenizer, [make_batch([digits(900)])], settings=settings)
+    [(key, ids)] = plan.spool["000032-"]
+    assert [document_key(digits(900)), 170] == [key, len(ids)]
+    assert [910, ["truncated"]] == [plan.rows[0]["input_tokens"], plan.rows[0]["flags"]]

@@ -18,7 +18,7 @@ KEY = bytes(16)
 def document(num_parts: int) -> Document:
     parts = tuple(Part(key=bytes([n]) * 16, token_ids=[n]) for n in range(1, num_parts + 1))
     return Document(
-        key=KEY, token_ids=[part.token_ids[0] for part in parts], title="T", parts=parts if num_parts else ()
+        key=KEY, token_ids=[part.token_ids[0] for part in parts], title="T", parts=parts, num_tokens=num_parts
     )
 
 
@@ -128,3 +128,41 @@ def test_one_part_needs_no_merge() -> None:
     """Its summary is the document's."""
     row, passes = drive(document(1))
     assert [1, "sum", 1] == [len(passes), row.summary, row.num_parts]
+
+
+@pytest.mark.parametrize("num_parts", [2, 129, 250])
+def test_any_number_of_parts_converges_two_by_two(num_parts: int) -> None:
+    """Where only two summaries fit a merge, each pass halves them, to the end."""
+    merge_tokens = SETTINGS.prompts.merge("T", {}).num_tokens
+    row, passes = drive(document(num_parts), max_model_len=merge_tokens + SETTINGS.max_tokens + 17)
+    assert [MemoStatus.OK, num_parts] == [row.status, row.num_parts]
+    assert 1 == len(passes[-1])
+
+
+def test_the_last_merge_may_fail() -> None:
+    """With its own reason, which is tried again where it is transient."""
+
+    def answer(call: Call) -> Summary:
+        failed = replace(
+            row_of(call),
+            status=MemoStatus.FAILED,
+            summary=None,
+            error_type=ErrorType.ENGINE_ERROR,
+            error="no",
+        )
+        return row_of(call) if call.kept_tokens == 1 else failed
+
+    row, _ = drive(document(3), answer, max_model_len=2000)
+    assert [ErrorType.ENGINE_ERROR, "parts 1–3 of 3: no"] == [row.error_type, row.error]
+
+
+def test_columns_enter_the_key_of_a_merge() -> None:
+    """The same summaries under another language are another merge."""
+    merges = []
+    for language in ("French", "Dutch"):
+        settings = replace(SETTINGS, variables=("language",), max_model_len=2000)
+        calls = summarize(replace(document(2), values=(language,)), settings)
+        [merge] = calls.send([row_of(call) for call in next(calls)])
+        merges.append(merge.key)
+    assert merges[0] != merges[1]
+    assert input_hash(MERGE, "T", "language", "French", "Part 1:\nsum\n\nPart 2:\nsum") == merges[0]

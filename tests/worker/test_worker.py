@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
-from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Request, Summary
+from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Part, Request, Summary
 from batchrun.worker.admission import Admission
 from batchrun.worker.calls import sampling_seed
 from batchrun.worker.committer import Committer
@@ -82,8 +82,10 @@ def make_worker(engine: HeldEngine, number: int, rows: list[Summary]) -> Worker:
 
 
 def finish(worker: Worker) -> None:
+    deadline = time.monotonic() + 30
     while worker.is_running:
         worker.wait(0.05)
+        assert time.monotonic() < deadline, "the worker does not come to its end"
     worker.drain()
     assert worker.close(5)
 
@@ -293,3 +295,61 @@ def test_the_sampling_seed_depends_on_seed_key_and_slice_alone() -> None:
 
 
 SEED_OF_FIRST = 5361342266603975588
+
+
+def long_document(number: int, *parts: int) -> Document:
+    return Document(
+        key=number.to_bytes(16, "big"),
+        token_ids=list(parts),
+        parts=tuple(Part(key=bytes([part]) * 16, token_ids=[part]) for part in parts),
+        num_tokens=len(parts),
+    )
+
+
+def rows_of(requests: Sequence[Request], tasks: Tasks, status: MemoStatus = MemoStatus.OK) -> list[Summary]:
+    return [
+        Summary(key=call.key, status=status, summary="s", document_key=call.document_key)
+        for call in (tasks.call(request.request_id) for request in requests)
+    ]
+
+
+LONG = replace(SETTINGS, max_model_len=2000)
+
+
+def test_a_part_that_two_documents_have_is_asked_for_once() -> None:
+    """At the same time, and afterwards; both documents are finished by it."""
+    tasks = Tasks(LONG, lambda _: {})
+    moved = tasks.open([long_document(100, 1, 2), long_document(101, 1, 3)])
+    assert 3 == len(moved.requests)
+    moved = tasks.receive(rows_of(moved.requests, tasks))
+    tasks.receive(rows_of(moved.requests, tasks))
+    assert 0 == tasks.num_open
+    later = tasks.open([long_document(102, 1, 4)])
+    assert [bytes([4]) * 16] == [tasks.call(request.request_id).key for request in later.requests]
+
+
+@pytest.mark.parametrize("aborted", [[0], [1], [0, 1]])
+def test_an_aborted_part_leaves_its_document_unattempted(aborted: list[int]) -> None:
+    """Whichever part it was, and however many; the other's row is kept, and nothing waits for ever."""
+    tasks = Tasks(LONG, lambda _: {})
+    requests = tasks.open([long_document(100, 1, 2)]).requests
+    for number in aborted:
+        tasks.drop(requests[number].request_id)
+    kept = [request for number, request in enumerate(requests) if number not in aborted]
+    assert [] == tasks.receive(rows_of(kept, tasks)).rows
+    assert 0 == tasks.num_open
+
+
+def test_what_an_earlier_run_finished_is_not_asked_for() -> None:
+    """Down to the whole document; its tokens count as recalled."""
+    first = Tasks(LONG, lambda _: {})
+    finished: dict[bytes, Summary] = {}
+    moved = first.open([long_document(100, 1, 2)])
+    while moved.requests:
+        rows = [replace(row, input_tokens=7) for row in rows_of(moved.requests, first)]
+        finished |= {row.key: row for row in rows}
+        moved = first.receive(rows)
+    tasks = Tasks(LONG, lambda keys: {key: finished[key] for key in keys if key in finished})
+    again = tasks.open([long_document(100, 1, 2)])
+    assert [[], moved.rows] == [again.requests, again.rows]
+    assert [0, 21] == [tasks.num_open, tasks.recalled_tokens]
