@@ -265,9 +265,9 @@ def above_chance(touched: Floats) -> Floats:
 def parts_of(job: Job, text: str) -> list[str]:
     """The parts that map-reduce makes of a document."""
     settings, title = plan_settings(job), title_of(text, {})
-    parts = Splitter(job.tokenizer, overlap_share=settings.overlap_share).split(
-        text, settings.part_room(title, {})
-    )
+    token_ids = job.tokenizer.encode_documents([text]).ids
+    splitter = Splitter(job.tokenizer, overlap_share=settings.overlap_share)
+    parts = splitter.split(text, token_ids, settings.part_room(title, {}))
     return [text[part.start : part.end] for part in parts]
 
 

@@ -50,7 +50,7 @@ def test_the_extras_are_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = re.findall(r"batchrun\[(\w+)\]", README)
     assert {"vllm", "cpu"} == set(named)
-    assert {"vllm", "cpu", "transformers", "dev"} == set(project["optional-dependencies"])
+    assert {"vllm", "cpu", "transformers", "bench", "dev"} == set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize(
