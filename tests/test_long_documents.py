@@ -127,6 +127,7 @@ def test_truncated_documents_are_flagged(bench: Bench) -> None:
     write_spec(bench, "truncate")
     result = bench.submit(bench.corpus(["short", long_text("L")]))
     assert [0, 2] == [result.code, result.json["rows"]["ok"]]
+    assert "flagged of those computed: 1 capped\n" in result.err
     short, long = bench.output()
     assert [[], ["capped", "truncated"]] == [short["flags"], long["flags"]]
     assert 1 == long["num_parts"]

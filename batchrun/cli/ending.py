@@ -40,6 +40,9 @@ def end_lines(record: RunRecord) -> list[str]:
     ]
     if rows.departed:
         lines[-1] += f"; {rows.departed:,} texts of run {record.compared_with} are not in the corpus any more"
+    if record.flagged:
+        counts = ", ".join(f"{number:,} {flag}" for flag, number in sorted(record.flagged.items()))
+        lines.append(f"flagged of those computed: {counts}")
     if rows.failed:
         lines.append(f"list the failures: batchrun results {record.job_id} --only failed")
     return lines
