@@ -1,7 +1,7 @@
 """What an engine gave back, as a memo row: cleaned, judged, and flagged."""
 
 import re
-from collections.abc import Sequence
+from contextlib import suppress
 
 from batchrun.records import Completion, ErrorType, FinishReason, Flag, MemoStatus, Summary
 from batchrun.worker.calls import Call
@@ -52,18 +52,20 @@ def spoken(text: str, opens_thought: bool) -> tuple[str, bool]:
 
 
 def flags_of(completion: Completion) -> tuple[str, ...]:
-    capped = completion.finish_reason is FinishReason.LENGTH
-    flags = [(Flag.CAPPED, capped), (Flag.REPETITION, repeats(completion.token_ids))]
-    return tuple(flag for flag, holds in flags if holds)
+    flags: tuple[str, ...] = (Flag.CAPPED,) if completion.finish_reason is FinishReason.LENGTH else ()
+    return (*flags, Flag.REPETITION) if repeats(completion.token_ids) else flags
 
 
-def repeats(token_ids: Sequence[int]) -> bool:
+def repeats(token_ids: list[int]) -> bool:
     """Whether an output ends in the same tokens `REPEATED` times or more, one after the other."""
     size = len(token_ids)
-    for period in range(1, size // REPEATED + 1):
-        length = max(REPEATED, -(-REPEATED_TOKENS // period)) * period
-        if length > size or token_ids[-1] != token_ids[-1 - period]:
-            continue
-        if token_ids[size - length : size - period] == token_ids[size - length + period :]:
-            return True
+    if size < REPEATED_TOKENS:
+        return False
+    backwards, period = token_ids[::-1], 0
+    with suppress(ValueError):  # the last token did not stand before
+        while True:
+            period = backwards.index(backwards[0], period + 1, size // REPEATED + 1)
+            length = max(REPEATED, -(-REPEATED_TOKENS // period)) * period
+            if length <= size and backwards[: length - period] == backwards[period:length]:
+                return True
     return False

@@ -21,11 +21,8 @@ class _Task:
     calls: Calls
     asked: list[Call] = field(default_factory=list)
     rows: dict[bytes, Summary] = field(default_factory=dict)
+    num_missing: int = 0
     is_dropped: bool = False
-
-    @property
-    def is_waiting(self) -> bool:
-        return any(call.key not in self.rows for call in self.asked)
 
 
 @dataclass(kw_only=True)
@@ -73,7 +70,8 @@ class Tasks:
                     self._remember(row)
                 for task in self._waiting.pop(row.key):
                     task.rows[row.key] = row
-                    if not task.is_waiting:
+                    task.num_missing -= 1
+                    if not task.num_missing:
                         self._move(task, moved)
         return moved
 
@@ -95,19 +93,21 @@ class Tasks:
         self._ask(task, asked, moved)
 
     def _ask(self, task: _Task, asked: list[Call], moved: Moved) -> None:
-        task.asked, task.rows = asked, self._known(asked)
-        for call in {call.key: call for call in asked if call.key not in task.rows}.values():
+        task.asked = asked
+        task.rows = self._known(asked) if asked[0].document_key is not None else {}
+        missing = [call for call in asked if call.key not in task.rows]
+        task.num_missing = len(missing)
+        for call in missing:
             if call.key not in self._waiting:
                 self._calls[call.request.request_id] = call
+                self._waiting[call.key] = []
                 moved.requests.append(call.request)
-            self._waiting.setdefault(call.key, []).append(task)
-        if not task.is_waiting:
+            self._waiting[call.key].append(task)
+        if not missing:
             self._move(task, moved)
 
     def _known(self, asked: Sequence[Call]) -> dict[bytes, Summary]:
-        nested = [call.key for call in asked if call.document_key is not None]
-        if not nested:
-            return {}
+        nested = [call.key for call in asked]
         found = {key: self._recent[key] for key in nested if key in self._recent}
         missing = [key for key in nested if key not in found]
         recalled = self._recall(missing) if missing else {}
