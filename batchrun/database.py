@@ -57,6 +57,11 @@ class Database:
         self.folder.cleanup()
 
 
+def literal(path: Path | str) -> str:
+    """A path as `read_parquet` takes it: it matches patterns, and `news[1].parquet` would be `news1.parquet`."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(path))
+
+
 @cache
 def statements(package: str) -> dict[str, str]:
     """The named statements of a package's `queries.sql`: each follows a line `-- name: what it is for`."""

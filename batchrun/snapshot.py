@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from batchrun.documents import plain_values
 from batchrun.errors import InterruptedRunError
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
@@ -33,14 +34,14 @@ def publish_now(job: Job, corpus_id: str, target: Path) -> RowCounts:
 def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
     """The failed rows by now, in input order: where each stands, and why it failed."""
     plan = finished_plan(job, corpus_id)
-    columns = ["source", "row", "doc_id", "error_type", "error"]
+    columns = ["source", "row", "error_type", "error"]
     with storage_errors(job.workspace.home), scratch_folder(job.paths.scratch, "rows") as folder:
         target = Path(folder) / "rows.parquet"
         publish_plan(job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER)
-        for batch in pq.ParquetFile(target).iter_batches(columns=[*columns, "status"]):
+        for batch in pq.ParquetFile(target).iter_batches(columns=[*columns, "doc_id", "status"]):
             failed = batch.filter(pc.equal(batch["status"], RowStatus.FAILED))
-            for row in failed.select(columns).to_pylist():
-                plain = row["doc_id"]
+            ids = plain_values(failed["doc_id"])
+            for row, plain in zip(failed.select(columns).to_pylist(), ids, strict=True):
                 yield row | {"doc_id": plain if isinstance(plain, int | str | None) else str(plain)}
 
 

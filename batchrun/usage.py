@@ -39,7 +39,8 @@ class CorpusUse:
 
 def find_uses(paths: JobPaths) -> list[CorpusUse]:
     """The corpora of one job and seed."""
-    return [_use_of(paths.corpus(folder.name)) for folder in sorted(paths.corpora.glob("*"))]
+    folders = (path for path in sorted(paths.corpora.glob("*")) if path.is_dir())
+    return [_use_of(paths.corpus(folder.name)) for folder in folders]
 
 
 def moment(seconds: float) -> datetime:

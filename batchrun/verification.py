@@ -140,6 +140,8 @@ def _plan(paths: CorpusPaths, plan: PlanRecord) -> Iterator[Finding]:
 
 def _output(path: Path, paths: CorpusPaths, plan: PlanRecord, record: RunRecord, audit: Audit) -> Finding:
     """Rows in are rows out: as the run counted them, as the plan orders them, as the memo table has them."""
+    if not path.exists():
+        return Finding(what=f"{path} (not there any more; `batchrun results` publishes it again)")
     try:
         num_rows = pq.read_metadata(path).num_rows
         problem = _books(record, num_rows, plan.num_rows)

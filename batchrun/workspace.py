@@ -1,6 +1,7 @@
 """Where everything lies: the three folders of a workspace, and the paths below them."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,11 @@ class JobPaths:
         )
 
     def seeds(self) -> list[int]:
-        return sorted(int(path.name.removeprefix("seed-")) for path in self.job.glob("seed-*"))
+        """Those with a folder; a copy that somebody made beside it is none."""
+        found = (
+            re.fullmatch(r"seed-(-?\d+)", path.name) for path in self.job.glob("seed-*") if path.is_dir()
+        )
+        return sorted(int(match[1]) for match in found if match)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Every row is accounted for: in the output, against plan and memo table, and among the failures."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,63 @@ def test_failures_are_counted_for_a_person(bench: Bench) -> None:
     assert 1 == len(listed.out.splitlines())
     assert "prompt_too_long: 1," in listed.out
     assert "1 prompt_too_long (permanent)" in listed.err
+
+
+def test_verify_reads_wide_summaries(bench: Bench) -> None:
+    """40 MB of summaries in 4,000 rows: only their hashes pass through the database."""
+    spec = bench.write_spec()
+    wide = spec.read_text().replace("max_tokens = 20", "max_tokens = 900")
+    spec.write_text(wide.replace("max_model_len = 512", "max_model_len = 2000"))
+    path = bench.corpus([f"{number} " + "constitutional representatives " * 450 for number in range(4000)])
+    job = bench.submit(path).json["job_id"]
+    verified = bench.run("verify", job)
+    assert 0 == verified.code, verified.out + verified.err
+
+
+def test_names_that_look_like_patterns_are_names(bench: Bench) -> None:
+    """`news[1]` is not `news1`, in a workspace whose own name is a pattern."""
+    for name, number in (("news[1].parquet", 5), ("news1.parquet", 3), ("n*.parquet", 2)):
+        assert 0 == bench.submit(bench.corpus([f"{name} {text}" for text in texts(number)], name)).code
+    job = bench.run("status", "--json").json[0]["job_id"]
+    verified = bench.run("verify", job)
+    assert 0 == verified.code, verified.out
+    assert 0 == bench.run("gc", "--yes").code
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([1700000000000000001], pa.timestamp("ns")),
+        pa.array([b"\xff\xfe"]).view(pa.string()),
+        pa.array([None], pa.int64()),
+    ],
+)
+def test_failures_are_listed_whatever_their_ids(bench: Bench, ids: pa.Array) -> None:
+    """An id that Python has no type for is given as it prints."""
+    path = bench.home / "ids.parquet"
+    pq.write_table(pa.table({"id": ids, "text": ["long " * 1000]}), path)
+    submitted = bench.submit(path)
+    assert 3 == submitted.code
+    listed = bench.run("results", submitted.json["job_id"], "--only", "failed", "--json")
+    assert 0 == listed.code, listed.err
+    assert "prompt_too_long" in listed.out
+
+
+def test_a_copy_beside_a_seed_is_nobody(bench: Bench) -> None:
+    """What a person or a file manager leaves in `checkpoints/` ends no command."""
+    job = bench.submit(bench.corpus(texts(2))).json["job_id"]
+    [seed] = bench.home.glob("checkpoints/*/seed-0")
+    shutil.copytree(seed, seed.with_name("seed-0.bak"))
+    (seed / "corpora" / ".DS_Store").touch()
+    for words in (["status"], ["gc", "--yes"], ["verify", job], ["submit", bench.home / "corpus.parquet"]):
+        result = bench.run(*words)
+        assert 0 == result.code, (words, result.err)
+    assert 1 == len(bench.run("status", "--json").json)
+
+
+def test_an_output_that_was_moved_is_no_damage(bench: Bench) -> None:
+    """It can be published again."""
+    job = bench.submit(bench.corpus(texts(2))).json["job_id"]
+    (bench.home / "corpus.summaries.parquet").unlink()
+    verified = bench.run("verify", job)
+    assert [0, True] == [verified.code, "not there any more" in verified.out + verified.err], verified

@@ -152,3 +152,25 @@ def test_an_output_among_text_files_is_no_data(bench: Bench) -> None:
     for _ in range(2):
         result = bench.submit(folder, "-o", folder / "out.parquet")
         assert (0, 1) == (result.code, result.json["rows"]["ok"])
+
+
+def test_a_link_to_nothing_is_named(bench: Bench) -> None:
+    """A corpus that is half mounted does not complete with the other half."""
+    folder = bench.home / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"text": "a"}\n')
+    (folder / "b.jsonl").symlink_to("/nonexistent/b.jsonl")
+    result = bench.run("submit", folder)
+    assert [65, True] == [result.code, "links to /nonexistent/b.jsonl, which is not there" in result.err]
+
+
+def test_a_folder_above_is_no_id(bench: Bench) -> None:
+    """By convention the id is a column of the file; a partition of that name is one when it is asked for."""
+    folder = bench.home / "id=5"
+    folder.mkdir()
+    (folder / "x.csv").write_text("text\na\nb\n")
+    out = bench.home / "out.parquet"
+    assert 0 == bench.run("submit", folder / "x.csv", "-o", out).code
+    assert [0, 1] == [row["doc_id"] for row in bench.output("out.parquet")]
+    assert 0 == bench.run("submit", folder / "x.csv", "-o", out, "--id-column", "id").code
+    assert ["5", "5"] == [row["doc_id"] for row in bench.output("out.parquet")]

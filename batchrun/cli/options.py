@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,7 +96,7 @@ def output_path(given: str | None, inputs: list[str], seed: int, limit: int | No
         raise UsageError(
             "standard input needs an output path", "Say where the summaries go: -o summaries.parquet"
         )
-    single = Path(inputs[0])
+    single = Path(os.path.abspath(inputs[0]))
     if len(inputs) > 1 or not single.exists():
         if len(inputs) == 1 and not any(character in inputs[0] for character in "*?["):
             return single.absolute().with_suffix(

@@ -37,7 +37,7 @@ def choose_columns(
     """
     types = dict.fromkeys(file.partitions, pa.string()) | dict(zip(schema.names, schema.types, strict=True))
     known = {name: str(kind) for name, kind in types.items()}
-    chosen = choose(file.label, known, text=text, id=id, kept=kept)
+    chosen = choose(file.label, known, text=text, id=id, kept=kept, own=schema.names)
     for name in chosen.names:
         if schema.names.count(name) > 1:
             raise CorpusError(f"{file.label} has several columns {name!r}", "Rename all but one of them.")

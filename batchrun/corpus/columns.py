@@ -1,6 +1,6 @@
 """Which column is the text and which the id: by option, by spec, or by convention; never by a guess."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from batchrun.errors import CorpusError
@@ -29,22 +29,30 @@ class Columns:
 
 
 def choose(
-    source: str, known: Mapping[str, str], *, text: str | None, id: str | None, kept: Sequence[str] = ()
+    source: str,
+    known: Mapping[str, str],
+    *,
+    text: str | None,
+    id: str | None,
+    kept: Sequence[str] = (),
+    own: Collection[str] | None = None,
 ) -> Columns:
-    """The columns of `source`, whose columns are `known` by name with their types, named ones first.
+    """The columns of `source`, whose columns are `known` by name with their types, named ones first. By
+    convention only its `own` are chosen, where partitions are known, too.
 
     Raises CorpusError listing the columns where one is missing or several would do.
     """
     for name in (text, id, *kept):
         if name is not None and name not in known:
             raise CorpusError(f"{source} has no column {name!r}; it has {_listing(known)}", _proposal(known))
-    text = text or _by_convention(source, known, TEXT_NAMES, "text")
+    conventional = known if own is None else {name: known[name] for name in known if name in own}
+    text = text or _by_convention(source, conventional, TEXT_NAMES, "text")
     if text is None:
         raise CorpusError(
             f"{source} has no text column ({', '.join(TEXT_NAMES)}); it has {_listing(known)}",
             _proposal(known),
         )
-    id = id or _by_convention(source, known, [name for name in ID_NAMES if name != text], "id")
+    id = id or _by_convention(source, conventional, [name for name in ID_NAMES if name != text], "id")
     return Columns(id=id, text=text, kept=tuple(kept))
 
 

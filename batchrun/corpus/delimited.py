@@ -45,7 +45,7 @@ def choose_columns(
     """
     names = header(file)
     known = dict.fromkeys([*file.partitions, *names], "string")
-    chosen = choose(file.label, known, text=text, id=id, kept=kept)
+    chosen = choose(file.label, known, text=text, id=id, kept=kept, own=names)
     for name in chosen.names:
         if names.count(name) > 1:
             raise CorpusError(f"{file.label} has several columns {name!r}", "Rename all but one of them.")

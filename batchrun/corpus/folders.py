@@ -39,6 +39,13 @@ def walk(folder: str, notes: list[str], above: frozenset[str] = frozenset()) -> 
             stale += 1
         elif entry.is_file():
             yield entry.path
+        elif entry.is_symlink():
+            raise CorpusError(
+                f"{os.path.abspath(entry.path)} links to {os.readlink(entry.path)}, which is not there",
+                "Mend the link, or take it away.",
+            )
+        else:
+            notes.append(f"{entry.path} is no regular file and is passed over")
     if stale:
         notes.append(f"{folder}: {stale:,} .arrow files that its state.json does not name are passed over")
 

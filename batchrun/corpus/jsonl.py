@@ -65,8 +65,8 @@ def choose_columns(
     known = peek(file)
     if not known:  # no row is an object, so none has an id of any type
         return Columns(id=id, text=text or "text", kept=tuple(kept)), {}
-    known = dict.fromkeys(file.partitions, "string") | known
-    chosen = choose(file.label, known, text=text, id=id)
+    own, known = known, dict.fromkeys(file.partitions, "string") | known
+    chosen = choose(file.label, known, text=text, id=id, own=own)
     carried = dict.fromkeys(kept, pa.string())
     chosen = Columns(id=chosen.id, text=chosen.text, kept=tuple(kept))
     return chosen, {"doc_id": pa.string() if chosen.id else pa.int64()} | carried

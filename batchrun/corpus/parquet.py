@@ -84,4 +84,8 @@ def _chunks(parquet: pq.ParquetFile, names: list[str]) -> list[pq.ColumnChunkMet
     metadata = parquet.metadata
     groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
     chunks = (group.column(number) for group in groups for number in range(metadata.num_columns))
-    return [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in names]
+    return [
+        chunk
+        for chunk in chunks
+        if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in names)  # names may have dots
+    ]

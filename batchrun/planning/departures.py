@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from batchrun import atomic_file
-from batchrun.database import Database, DatabaseError, statements
+from batchrun.database import Database, DatabaseError, literal, statements
 from batchrun.workspace import CorpusPaths
 
 
@@ -22,7 +22,9 @@ def count_departures(before: Path, now: Path, scratch: Path) -> Departures | Non
     sql = statements(__package__)["departed"]
     with Database(scratch) as database:
         try:
-            [row] = database.connection.execute(sql, {"before": str(before), "now": str(now)}).fetchall()
+            [row] = database.connection.execute(
+                sql, {"before": literal(before), "now": literal(now)}
+            ).fetchall()
         except DatabaseError:
             return None
     return Departures(departed=row[0], stayed=row[1])

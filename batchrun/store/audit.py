@@ -1,14 +1,18 @@
 """An output held against its plan and the memo table: the books of a job, balanced once more from disk."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
 
-from batchrun.database import Database, statements
+from batchrun.database import Database, literal, statements
 from batchrun.store.checkpoints import find_winners
+from batchrun.store.rows import ROWS_AT_ONCE, rows_of
 
 
 class Audit:
@@ -53,12 +57,25 @@ class Audit:
         given = pa.table({"number": numbers, "path": pa.array(sources, pa.string())})
         self._database.connection.register("given_sources", given)
         self._execute("create_sources")
-        self._execute("published", output=str(output))
-        self._execute("due", plan=str(plan))
-        if self._segments:
-            self._execute("memo", segments=self._segments)
-        else:
-            self._execute("no_memo")
+        self._execute("create_narrow_output")
+        for rows in _narrow_rows(output):
+            self._insert("narrow_output", rows)
+        self._execute("published")
+        self._execute("due", plan=literal(plan))
+        self._execute("memo")
+        for path in self._segments:
+            found = rows_of(self._database, Path(path), self._named["due_places"])
+            tables = [  # narrow, and all of a file before the first is written: one connection does one thing
+                pa.table([rows["due_place"], rows["status"], _hashes(rows["summary"])], names=["p", "s", "h"])
+                for rows in found
+            ]
+            for table in tables:
+                self._insert("memo", table)
+
+    def _insert(self, name: str, rows: pa.Table) -> None:
+        self._database.connection.register("incoming", rows)
+        self._database.connection.execute(f"INSERT INTO {name} SELECT * FROM incoming")
+        self._database.connection.unregister("incoming")
 
     def _execute(self, name: str, **parameters: Any) -> Any:
         return self._database.connection.execute(self._named[name], parameters or None)
@@ -73,6 +90,27 @@ class Audit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _narrow_rows(output: Path) -> Iterator[pa.Table]:
+    """An output some rows at a time: wide columns do not pass through the database (see `store.rows`)."""
+    columns = ["source", "row", "status", "error_type", "input_hash", "summary"]
+    start = 0
+    with pq.ParquetFile(output, pre_buffer=False, buffer_size=1 << 20) as file:
+        for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
+            rows = pa.Table.from_batches([batch])
+            places = pa.array(np.arange(start, start + len(batch)))
+            hashed = rows.set_column(rows.num_columns - 1, "summary", _hashes(rows["summary"]))
+            yield hashed.add_column(0, "place", places)
+            start += len(batch)
+
+
+def _hashes(texts: pa.ChunkedArray) -> pa.Array:
+    """xxh3_64 of each text; null for none."""
+    return pa.array(
+        [None if text is None else xxhash.xxh3_64_intdigest(text.encode()) for text in texts.to_pylist()],
+        pa.uint64(),
+    )
 
 
 def _tell_number(sources: list[str], source: int | None, row: int, planned: int, found: int) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
-from batchrun.database import Database, DatabaseError, statements
+from batchrun.database import Database, DatabaseError, literal, statements
 from batchrun.records import PERMANENT_ERRORS, Summary
 from batchrun.scratch import remove_dead
 from batchrun.store import segments
@@ -188,7 +188,7 @@ def find_winners(database: Database, files: Sequence[Path]) -> None:
     if not files:
         connection.execute(named["no_winners"])
         return
-    connection.execute(named["narrow_rows"], {"segments": [str(path) for path in files]})
+    connection.execute(named["narrow_rows"], {"segments": [literal(path) for path in files]})
     (has_rivals,) = database.one(named["has_rivals"])
     connection.execute(named["winners" if has_rivals else "only_winners"])
     connection.execute("DROP TABLE narrow")

@@ -61,9 +61,9 @@ CREATE OR REPLACE TEMP TABLE sources AS SELECT path, min(number) AS number FROM 
 
 -- published: an output as it stands on disk, narrow
 CREATE OR REPLACE TEMP TABLE published AS
-SELECT file_row_number AS place, sources.number AS source, "row", status, error_type, hash(input_hash) AS key,
-    summary IS NOT NULL AS has_summary, hash(summary) AS summary
-FROM read_parquet($output, file_row_number = true, hive_partitioning = false) LEFT JOIN sources ON path = source
+SELECT place, sources.number AS source, "row", status, error_type, hash(input_hash) AS key,
+    summary IS NOT NULL AS has_summary, summary
+FROM narrow_output LEFT JOIN sources ON path = source
 
 -- published_by_status: rows of an output by status
 SELECT status, count(*) FROM published GROUP BY status
@@ -76,14 +76,16 @@ FROM read_parquet($plan, file_row_number = true, hive_partitioning = false) rows
 JOIN given_sources ON given_sources.number = rows.source JOIN sources USING (path)
 
 -- memo: what the memo table says of each row due
-CREATE OR REPLACE TEMP TABLE memo AS
-SELECT due.place, rows.status, hash(rows.summary) AS summary
-FROM due JOIN winner USING (hash_hi, hash_lo)
-JOIN read_parquet($segments, filename = true, file_row_number = true, hive_partitioning = false) rows
-ON rows.filename = winner.file AND rows.file_row_number = winner.place
-
--- no_memo: the same where there are no segments
 CREATE OR REPLACE TEMP TABLE memo (place BIGINT, status VARCHAR, summary UBIGINT)
+
+-- due_places: where the rows due lie in a segment
+SELECT winner.place, due.place AS due_place FROM due JOIN winner USING (hash_hi, hash_lo)
+WHERE winner.file = $file ORDER BY winner.place
+
+-- create_narrow_output: an output without its summaries, but for their hashes
+CREATE OR REPLACE TEMP TABLE narrow_output (
+    place BIGINT, source VARCHAR, "row" BIGINT, status VARCHAR, error_type VARCHAR, input_hash VARCHAR, summary UBIGINT
+)
 
 -- wrong_number: a row that is not in the output as often as in the plan, and how often it is in each
 SELECT source, "row", coalesce(wanted.number, 0), coalesce(found.number, 0)

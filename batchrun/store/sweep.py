@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from batchrun import atomic_file
-from batchrun.database import Database, statements
+from batchrun.database import Database, literal, statements
 from batchrun.store.checkpoints import Checkpoints
 
 
@@ -61,8 +61,9 @@ def _find(database: Database, files: list[str], wanted: Wanted) -> Sweep:
     for keys in wanted():
         database.connection.register("keys", keys)
         database.connection.execute(named["add_wanted"])
-    database.connection.execute(named["row_documents"], {"segments": files})
-    database.connection.execute(named["wanted_calls"], {"segments": files})
+    segments = {"segments": [literal(file) for file in files]}
+    database.connection.execute(named["row_documents"], segments)
+    database.connection.execute(named["wanted_calls"], segments)
     database.connection.execute(named["staying"])
     counted = [
         (Path(file), number, number - staying)

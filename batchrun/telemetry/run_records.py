@@ -51,6 +51,7 @@ def _read(path: Path) -> RunRecord | None:
 
 def latest_runs(workspace: Workspace, job_id: str) -> list[tuple[Path, RunRecord]]:
     """For each seed and corpus of a job its folder and last record; the newest last."""
-    folders = (workspace.checkpoints / job_id).glob("seed-*/corpora/*")
+    seeds = workspace.job(job_id, 0).seeds()
+    folders = (path for seed in seeds for path in workspace.job(job_id, seed).corpora.glob("*"))
     found = [(folder, runs[-1]) for folder in folders if (runs := read_runs(folder / "runs"))]
     return sorted(found, key=lambda pair: pair[1].started_at)
