@@ -5,12 +5,12 @@ import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from batchrun.closing import Closing
 from batchrun.scratch import scratch_folder
 
 DatabaseError = duckdb.Error
@@ -19,7 +19,7 @@ MEMORY_LIMIT = "96MB"
 """What is larger spills: under it 10,000,000 memo rows of 5,000,000 keys were settled in 35 s."""
 
 
-class Database:
+class Database(Closing):
     """An in-memory DuckDB for the length of one task; close it, or use it in a `with` block."""
 
     def __init__(self, scratch: Path, *, memory_limit: str = MEMORY_LIMIT) -> None:
@@ -43,14 +43,6 @@ class Database:
         """The only row of a query. Fetched whole: an unfinished result would block the connection."""
         [row] = self.connection.execute(sql).fetchall()
         return tuple(row)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.connection.close()

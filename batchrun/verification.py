@@ -147,7 +147,7 @@ def _output(path: Path, paths: CorpusPaths, plan: PlanRecord, record: RunRecord,
         problem = _books(record, num_rows, plan.num_rows)
         counted = audit.problem(path, paths.plan, plan.sources)
         statuses = audit.count_by_status()
-    except (DatabaseError, OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         return Finding(what=str(path), problem=str(error).splitlines()[0])
     expected = {str(status): number for status in RowStatus if (number := getattr(record.rows, status))}
     if not (problem or counted) and statuses != expected:

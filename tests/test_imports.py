@@ -48,6 +48,7 @@ LAYERS = (
         "scratch",
         "keys",
         "memory",
+        "closing",
         "reporter",
         "signals",
     },

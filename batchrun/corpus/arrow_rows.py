@@ -62,13 +62,22 @@ def documents(
     columns: Columns,
     types: dict[str, pa.DataType],
 ) -> Iterator[DocumentBatch]:
-    """The rows of Arrow batches, in order, in batches of bounded size."""
+    """The rows of a file's batches, in order, in batches of bounded size.
+
+    Raises CorpusError where the file turns out damaged.
+    """
     first_row = 0
-    for batch in batches:
-        whole = _with_partitions(batch, file, columns)
-        for piece in _pieces(whole, columns.text):
-            yield _documents(file, source, first_row, piece, columns, types)
-            first_row += piece.num_rows
+    try:
+        for batch in batches:
+            whole = _with_partitions(batch, file, columns)
+            for piece in _pieces(whole, columns.text):
+                yield _documents(file, source, first_row, piece, columns, types)
+                first_row += piece.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise CorpusError(
+            f"{file.label} is damaged after row {first_row:,}: {str(error).splitlines()[0]}",
+            "Write it again, or take it out of the corpus.",
+        ) from error
 
 
 def _with_partitions(batch: pa.RecordBatch, file: CorpusFile, columns: Columns) -> pa.RecordBatch:

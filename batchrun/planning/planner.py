@@ -232,9 +232,8 @@ class _PlanColumns:
         self.keys[measured.places] = measured.keys
         self.tokens[measured.places] = measured.input_tokens
         self.has_key[measured.places] = True
-        self.flags = {place: (*self.flags.get(place, ()), Flag.TRUNCATED) for place in measured.truncated} | {
-            place: flags for place, flags in self.flags.items() if place not in measured.truncated
-        }
+        for place in measured.truncated:
+            self.flags[place] = (*self.flags.get(place, ()), Flag.TRUNCATED)
 
     def decide(self, place: int, status: RowStatus, error_type: ErrorType, error: str) -> None:
         self.statuses[place], self.error_types[place], self.errors[place] = status, error_type, error

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from batchrun.closing import Closing
 from batchrun.database import Database, statements
 from batchrun.memory import release_unused
 from batchrun.planning import spool
@@ -49,7 +48,7 @@ class WorkOutline:
     padding_with_buckets: float
 
 
-class Work:
+class Work(Closing):
     """Open while the run goes on; close it, or use it in a `with` block. For one thread at a time.
 
     Raises DamageError where plan or spool can not be read.
@@ -153,14 +152,6 @@ class Work:
     def close(self) -> None:
         self._database.close()
         self._selections.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _planned_rows(path: Path) -> Iterator[pa.Table]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from threading import Lock
+from unicodedata import is_normalized
 
 import msgspec
 import numpy as np
@@ -16,9 +17,13 @@ MOST_TOKENS_OF_A_CHARACTER = 4
 
 
 def byte_lengths(tokenizer: HuggingFaceTokenizer) -> npt.NDArray[np.int64] | None:
-    """Bytes of each token of a byte-level vocabulary, whose characters stand for a byte each; None for others."""
+    """Bytes of each token of a byte-level vocabulary, whose characters stand for a byte each; None for others.
+
+    The only normalizer that is passed over is NFC, which Qwen's tokenizers have: it leaves most texts alone.
+    """
     described = msgspec.json.decode(tokenizer.to_str())
-    if described.get("normalizer") is not None or (described.get("decoder") or {}).get("type") != "ByteLevel":
+    normalizer, decoder = (described.get(name) or {"type": None} for name in ("normalizer", "decoder"))
+    if normalizer["type"] not in {None, "NFC"} or decoder["type"] != "ByteLevel":
         return None
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     lengths = np.zeros(max(vocabulary.values()) + 1, np.int64)
@@ -103,7 +108,7 @@ class Tokenizer:
 
         None where the tokenizer does not keep the bytes of the text (a normalizer, marks for spaces).
         """
-        if self._byte_lengths is None:
+        if self._byte_lengths is None or not is_normalized("NFC", text):
             return None
         bytes_of_tokens = np.concatenate([[0], np.cumsum(self._byte_lengths[token_ids])])
         characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from batchrun.closing import Closing
 from batchrun.database import Database, literal, statements
 from batchrun.store.checkpoints import find_winners
 from batchrun.store.rows import ROWS_AT_ONCE, rows_of
 
 
-class Audit:
+class Audit(Closing):
     """Over the segments of one job and seed, read once; close it, or use it in a `with` block.
 
     Only reads, and in bounded memory. Raises DatabaseError where a file can not be read.
@@ -82,14 +82,6 @@ class Audit:
 
     def close(self) -> None:
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _narrow_rows(output: Path) -> Iterator[pa.Table]:

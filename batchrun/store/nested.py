@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from batchrun.closing import Closing
 from batchrun.database import Database, statements
 from batchrun.records import FinishReason, MemoStatus, Summary
 from batchrun.scratch import scratch_folder
@@ -17,7 +17,7 @@ from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.rows import rows_of
 
 
-class NestedCalls:
+class NestedCalls(Closing):
     """What the memo table has when it is asked first; for any threads. To be used in a `with` block.
 
     Keys stand in a database, rows in a file beside it: a run without long documents costs nothing, and
@@ -36,12 +36,7 @@ class NestedCalls:
                 self._copy = _Copy(self._checkpoints)
             return {row.key: row for row in map(_summary, self._copy.rows(keys))}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         with self._lock:
             if self._copy is not None:
                 self._copy.close()

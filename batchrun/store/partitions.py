@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-HELD_BYTES = 8 << 20
+HELD_BYTES = 16 << 20
 """Of rows in memory before those of the fullest parts are written."""
 
 

@@ -6,7 +6,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from hypothesis import strategies as st
-from tokenizers import Regex, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from batchrun.prompts.tokenizer import Tokenizer
@@ -30,6 +30,7 @@ def _byte_level(*steps: Any, prefix_space: bool = False, regex: bool = True, nor
     tokenizer = HuggingFaceTokenizer(models.BPE())
     last = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=regex)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, last])
+    tokenizer.decoder = decoders.ByteLevel()
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     alphabet = pre_tokenizers.ByteLevel.alphabet()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from batchrun.prompts.parts import Splitter, TextPart, title_of
 from tests.fixtures import tokenizer_of
+from tests.prompts.kinds import KINDS, tokenizers_of
 
 SECTION = (
     "{n} Section\n==========\n\nIt says one thing. It says another thing! And asks a third?\n\n"
@@ -135,3 +136,43 @@ def test_a_text_without_structure_is_cut_in_bounded_time(tiny_llama: Path, text:
 def test_the_title_is_the_column_or_the_first_heading(text: str, values: dict[str, str], title: str) -> None:
     """Of Markdown and reStructuredText, past blank lines, comments and overlines."""
     assert title == title_of(text, values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("overlap_share", [0.0, 0.2])
+def test_texts_are_cut_under_any_tokenizer(kind: str, overlap_share: float) -> None:
+    """Also one that does not keep the text's bytes: then parts are encoded by themselves, and fit all the same."""
+    tokenizer, _ = tokenizers_of(kind)
+    text = "".join(SECTION.format(n=n) for n in range(20)) + "한국어 문장입니다. " * 50
+    token_ids = tokenizer.encode_documents([text]).ids
+    parts = Splitter(tokenizer, overlap_share=overlap_share).split(text, token_ids, 150)
+    checked(parts, text, 150)
+    assert len(parts) > 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_places_are_where_tokens_begin(kind: str) -> None:
+    """The tokens before a place are the text before it; or it is not known where they begin."""
+    tokenizer, _ = tokenizers_of(kind)
+    text = "The quick foxes, 漢字 한국어 é ü.\n\n    code {x}\\n 🎉"
+    token_ids = tokenizer.encode_documents([text]).ids
+    places = tokenizer.token_places(text, token_ids)
+    if places is None:
+        return
+    assert [0, len(text), len(token_ids) + 1] == [places[0], places[-1], len(places)]
+    for number, place in enumerate(places.tolist()):
+        if place >= 0:
+            assert text[:place] == tokenizer.decode([token_ids[:number].tolist()])[0]
+
+
+def test_places_are_known_for_byte_level_tokenizers(tiny_llama: Path) -> None:
+    """Of the kind that most models have today; and not where a normalizer changes the text."""
+    tokenizer = tokenizer_of(tiny_llama)
+    assert tokenizer.token_places("a é", tokenizer.encode_documents(["a é"]).ids) is not None
+    known = {kind for kind in KINDS if tokenizers_of(kind)[0]._byte_lengths is not None}
+    assert {"GPT-2", "SmolLM", "Llama 3", "Qwen"} <= known
+    assert not {"Llama 2", "BERT", "T5"} & known
+    qwen, _ = tokenizers_of("Qwen")
+    for text in ("e\u0301", "\u00e9"):
+        found = qwen.token_places(text, qwen.encode_documents([text]).ids)
+        assert (found is None) == (len(text) == 2)
