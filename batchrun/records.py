@@ -157,7 +157,9 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One call of the engine. `document_span` is where the document stands in `prompt_token_ids`."""
+    """One call of the engine. `document_span` is where the document stands in `prompt_token_ids`, whose last
+    `num_generated` tokens are the output so far, where earlier slices of it are decoded already.
+    """
 
     request_id: str
     prompt_token_ids: list[int]
@@ -166,6 +168,7 @@ class Request:
     temperature: float
     top_p: float
     seed: int
+    num_generated: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -39,7 +39,9 @@ class EngineLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSnapshot:
-    """The engine now, and its counts since the start. `kv_cache_usage` is a share from 0 to 1."""
+    """The engine now, and its counts since the start. `kv_cache_usage` is a share from 0 to 1, `step_tokens`
+    those of the last step: prompt tokens read and output tokens written.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -48,6 +50,8 @@ class EngineSnapshot:
     computed_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    num_steps: int = 0
+    step_tokens: int = 0
 
 
 class EngineDeadError(Exception):

@@ -1,14 +1,15 @@
 """LEAD: the first tokens of the document as its summary, without weights.
 
-It is the baseline of the summarization literature, and the engine that starts at once: with rates it
-rehearses a night in real time, without them it measures what batchrun itself costs.
+It is the baseline of the summarization literature, and the engine that starts at once. Without options it
+measures what batchrun itself costs. With rates, or lengths of outputs, it is a simulator (`simulator.py`) that
+rehearses a night: in real time, or on a clock of its own where nobody wants to wait.
 """
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,30 +24,51 @@ from batchrun.engines.base import (
     kv_cache_refusal,
     refusal,
 )
+from batchrun.engines.output_lengths import lognormal_length
+from batchrun.engines.simulator import Rates, Simulated, Simulator
 from batchrun.errors import EngineUnavailableError
 from batchrun.records import Completion, ErrorType, FinishReason, Request
 
 DEVICE = "cpu"
 DTYPE = "none"
 BLOCK_SIZE = 16
+"""Tokens of a KV block, vLLM's on a GPU."""
 SLICE_SECONDS = 0.05
 """The longest that `step` sleeps, so that `close` and `abort` are answered."""
 
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
 
 class LeadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`[engine.options]`: rates in tokens a second; without one its side costs no time."""
+    """`[engine.options]`: rates in tokens a second; a side without one costs no time.
 
-    prefill_tokens_per_s: Annotated[float, Meta(gt=0)] | None = None
-    decode_tokens_per_s: Annotated[float, Meta(gt=0)] | None = None
-    kv_tokens: Annotated[int, Meta(ge=1)] | None = None
+    `decode_half_batch`: the running sequences at which half of `decode_tokens_per_s` is reached.
+    `output_tokens`: the median of output lengths, which are lognormal with `output_sigma`; without it an output
+    is as long as its document and `max_tokens` allow. `prefix_caching` is what vLLM calls so.
+    """
+
+    prefill_tokens_per_s: Positive | None = None
+    decode_tokens_per_s: Positive | None = None
+    decode_half_batch: Annotated[float, Meta(ge=0)] = 0.0
+    kv_tokens: Count | None = None
+    block_size: Count = BLOCK_SIZE
+    prefix_caching: bool = True
+    output_tokens: Positive | None = None
+    output_sigma: Annotated[float, Meta(ge=0)] = 0.5
+    output_seed: Annotated[int, Meta(ge=0)] = 0
+    clock: Literal["real", "virtual"] = "real"
+
+    @property
+    def simulates(self) -> bool:
+        return bool(self.prefill_tokens_per_s or self.decode_tokens_per_s or self.output_tokens)
 
 
 class LeadEngine:
     """The Engine that returns `Request.document_span`'s first tokens, at most `max_tokens` of them.
 
-    The outputs depend on the request alone. With a rate the requests are served one after the other in
-    real time; without, a step finishes all that is queued, up to `max_num_seqs`. Raises
-    EngineUnavailableError for an option it does not know.
+    The outputs depend on the request alone. Without rates a step finishes all that is queued, up to
+    `max_num_seqs`. Raises EngineUnavailableError for an option it does not know.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -55,14 +77,16 @@ class LeadEngine:
         self.limits = EngineLimits(
             max_model_len=config.max_model_len,
             kv_tokens=self._options.kv_tokens or config.max_num_seqs * config.max_model_len,
-            block_size=BLOCK_SIZE,
+            block_size=self._options.block_size,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
         )
         self._queue: OrderedDict[str, Request] = OrderedDict()
         self._rejected: dict[str, Completion] = {}
-        self._queued_tokens = self._computed_tokens = self._output_tokens = 0
-        self._free_at = 0.0
+        self._queued_tokens = self._computed_tokens = self._output_tokens = self._num_steps = 0
+        self._simulator = self._make_simulator() if self._options.simulates else None
+        self._started = 0.0  # of the real clock, at the simulation's 0
+        self._due: list[Simulated] = []  # finished in the simulation, and not yet by the real clock
         self._closed = threading.Event()
 
     def add(self, request: Request) -> None:
@@ -72,21 +96,27 @@ class LeadEngine:
         if refused := self._refusal(request):
             self._rejected[request.request_id] = refused
             return
-        if not self._queue:
-            self._free_at = max(self._free_at, time.monotonic())
+        if self._simulator:
+            if not self._queue:
+                self._started = time.monotonic() - self._simulator.counts.seconds
+            output = self._output(request)
+            self._simulator.add(request.request_id, request.prompt_token_ids, output)
         self._queue[request.request_id] = request
         self._queued_tokens += len(request.prompt_token_ids)
 
     def step(self) -> list[Completion]:
-        """Return what was refused, else what is served by now; sleeps for 50 ms at most."""
+        """Return what was refused, else what is finished by now; sleeps for 50 ms at most."""
         if not self.has_unfinished():
             return []
         if self._rejected:
             refused, self._rejected = list(self._rejected.values()), {}
             return refused
-        if self._is_throttled:
-            return self._serve_in_time()
-        return [self._serve_next() for _ in range(min(len(self._queue), self.limits.max_num_seqs))]
+        if self._simulator is None:
+            self._num_steps += 1
+            return [self._serve_next() for _ in range(min(len(self._queue), self.limits.max_num_seqs))]
+        if self._options.clock == "virtual":
+            return [self._finished(one) for one in self._simulator.step()]
+        return self._step_in_time(self._simulator)
 
     def abort(self, request_ids: Collection[str]) -> None:
         """Forget requests; unknown ids are ignored."""
@@ -94,13 +124,24 @@ class LeadEngine:
             self._rejected.pop(request_id, None)
             if request := self._queue.pop(request_id, None):
                 self._queued_tokens -= len(request.prompt_token_ids)
+        if self._simulator:
+            self._simulator.abort(request_ids)
+            self._due = [one for one in self._due if one.request_id not in request_ids]
 
     def has_unfinished(self) -> bool:
         """Whether `step` has something to return, now or later; not after `close`."""
         return bool(self._queue or self._rejected) and not self._closed.is_set()
 
+    def clock(self) -> float:
+        """The time in seconds by which the engine works: the machine's monotonic clock, or its own."""
+        if self._simulator and self._options.clock == "virtual":
+            return self._simulator.counts.seconds
+        return time.monotonic()
+
     def snapshot(self) -> EngineSnapshot:
         """May be called from any thread."""
+        if self._simulator:
+            return _snapshot(self._simulator)
         running = min(len(self._queue), self.limits.max_num_seqs)
         return EngineSnapshot(
             running=running,
@@ -108,6 +149,7 @@ class LeadEngine:
             kv_cache_usage=min(1.0, self._queued_tokens / self.limits.kv_tokens),
             computed_tokens=self._computed_tokens,
             output_tokens=self._output_tokens,
+            num_steps=self._num_steps,
         )
 
     def close(self) -> None:
@@ -118,10 +160,6 @@ class LeadEngine:
     def process_ids(self) -> list[int]:
         """It has no processes of its own."""
         return []
-
-    @property
-    def _is_throttled(self) -> bool:
-        return bool(self._options.prefill_tokens_per_s or self._options.decode_tokens_per_s)
 
     def _refusal(self, request: Request) -> Completion | None:
         num_tokens, limit = len(request.prompt_token_ids), self.limits.max_model_len
@@ -135,39 +173,97 @@ class LeadEngine:
             return refusal(request, ErrorType.ENGINE_REJECTED, error)
         return kv_cache_refusal(request, self.limits)
 
-    def _serve_in_time(self) -> list[Completion]:
-        until = min(time.monotonic() + SLICE_SECONDS, self._next_done_at())
-        self._closed.wait(max(0.0, until - time.monotonic()))
-        served = []
-        while self._queue and self._next_done_at() <= time.monotonic():
-            self._free_at = self._next_done_at()
-            served.append(self._serve_next())
-        return served
+    def _step_in_time(self, simulator: Simulator) -> list[Completion]:
+        """Simulate as far as the real clock is; where a step ends later, wait for it a while."""
+        self._closed.wait(min(SLICE_SECONDS, max(0.0, self._ahead(simulator))))
+        while not self._due and self._ahead(simulator) <= 0 and simulator.has_unfinished:
+            self._due = simulator.step()
+        if self._ahead(simulator) > 0:
+            return []
+        due, self._due = self._due, []
+        return [self._finished(one) for one in due]
 
-    def _next_done_at(self) -> float:
-        request = next(iter(self._queue.values()))
-        prefill, decode = self._options.prefill_tokens_per_s, self._options.decode_tokens_per_s
-        seconds = len(request.prompt_token_ids) / prefill if prefill else 0.0
-        return self._free_at + seconds + (self._num_output_tokens(request) / decode if decode else 0.0)
+    def _ahead(self, simulator: Simulator) -> float:
+        """Seconds by which the simulation is ahead of the real clock."""
+        return self._started + simulator.counts.seconds - time.monotonic()
+
+    def _finished(self, one: Simulated) -> Completion:
+        return self._completion(
+            self._queue.pop(one.request_id), list(one.token_ids[one.num_prompt :]), one.num_cached
+        )
 
     def _serve_next(self) -> Completion:
-        request_id, request = self._queue.popitem(last=False)
-        start, end = request.document_span
-        num_output = self._num_output_tokens(request)
+        _, request = self._queue.popitem(last=False)
+        return self._completion(request, self._output(request), 0)
+
+    def _completion(self, request: Request, output: list[int], cached_tokens: int) -> Completion:
         input_tokens = len(request.prompt_token_ids)
         self._queued_tokens -= input_tokens
         self._computed_tokens += input_tokens
-        self._output_tokens += num_output
+        self._output_tokens += len(output)
+        is_whole = request.num_generated + len(output) >= self._num_wanted(request)
         return Completion(
-            request_id=request_id,
-            token_ids=request.prompt_token_ids[start : start + num_output],
-            finish_reason=FinishReason.LENGTH if num_output < end - start else FinishReason.STOP,
+            request_id=request.request_id,
+            token_ids=output,
+            finish_reason=FinishReason.STOP if is_whole else FinishReason.LENGTH,
             input_tokens=input_tokens,
+            cached_tokens=cached_tokens,
         )
 
-    def _num_output_tokens(self, request: Request) -> int:
+    def _output(self, request: Request) -> list[int]:
+        """The next tokens of the document, from where earlier slices of the output ended."""
         start, end = request.document_span
-        return min(end - start, request.max_tokens, self.limits.max_model_len - len(request.prompt_token_ids))
+        first, num_input = request.num_generated, len(request.prompt_token_ids)
+        room = min(self.limits.max_model_len, self.limits.kv_tokens) - num_input
+        last = min(self._num_wanted(request), first + max(1, min(request.max_tokens, room)))
+        if last <= end - start:
+            return request.prompt_token_ids[start + first : start + last]
+        return [request.prompt_token_ids[start + _wander(place, end - start)] for place in range(first, last)]
+
+    def _num_wanted(self, request: Request) -> int:
+        """Tokens of the whole output, if nothing cuts it."""
+        start, end = request.document_span
+        median, options = self._options.output_tokens, self._options
+        if median is None:
+            return end - start
+        return lognormal_length(
+            request.request_id, seed=options.output_seed, median=median, sigma=options.output_sigma
+        )
+
+    def _make_simulator(self) -> Simulator:
+        options, limits = self._options, self.limits
+        return Simulator(
+            rates=Rates(
+                prefill=options.prefill_tokens_per_s,
+                decode=options.decode_tokens_per_s,
+                half_batch=options.decode_half_batch,
+            ),
+            kv_tokens=limits.kv_tokens,
+            block_size=limits.block_size,
+            max_num_seqs=limits.max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+            prefix_caching=options.prefix_caching,
+        )
+
+
+def _wander(place: int, size: int) -> int:
+    """Where in a document of `size` tokens an output longer than it finds its token: no loop that repeats."""
+    return (place * 7919 + place // size * 104729) % size
+
+
+def _snapshot(simulator: Simulator) -> EngineSnapshot:
+    counts = simulator.counts
+    return EngineSnapshot(
+        running=simulator.num_running,
+        waiting=simulator.num_waiting,
+        kv_cache_usage=simulator.kv_cache_usage,
+        num_preemptions=counts.preemptions,
+        computed_tokens=counts.computed_tokens - counts.decode_tokens,
+        cached_tokens=counts.cached_tokens,
+        output_tokens=counts.output_tokens,
+        num_steps=counts.steps,
+        step_tokens=counts.step_tokens,
+    )
 
 
 def _read_options(options: dict[str, Any]) -> LeadOptions:
