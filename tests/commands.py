@@ -27,6 +27,7 @@ policy = "fail"
 [engine]
 kind = "lead"
 max_model_len = 512
+max_num_batched_tokens = 64
 
 [engine.options]
 {options}
