@@ -172,6 +172,23 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RequestTimes:
+    """When things happened to one request: seconds of one monotonic clock of the engine, good for differences.
+
+    `itl_p50` and `itl_p95` are seconds between tokens, None where the engine did not take them or the
+    output came in one step.
+    """
+
+    queued_at: float
+    scheduled_at: float
+    first_token_at: float
+    last_token_at: float
+    itl_p50: float | None = None
+    itl_p95: float | None = None
+    num_preemptions: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
     """What the engine gave back for one request; `error` is set when `finish_reason` is `ERROR`."""
 
@@ -182,6 +199,25 @@ class Completion:
     cached_tokens: int = 0
     error_type: ErrorType | None = None
     error: str | None = None
+    times: RequestTimes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """A request that the engine is done with, for request telemetry alone.
+
+    `stage` is one of `keys`'; `attempt` counts from 1, `slice_number` from 0; `running`: the sequences
+    of the engine's step that ended it; `finished_at`: time.monotonic() of this process after that step.
+    """
+
+    key: bytes
+    document_key: bytes | None
+    stage: str
+    attempt: int
+    slice_number: int = 0
+    running: int
+    finished_at: float
+    completion: Completion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,6 +309,8 @@ class BatchMetrics:
     store_wait_seconds: float = 0.0
     collector_wait_seconds: float = 0.0
     peak_memory_bytes: int = 0
+    gpu_utilization: float | None = None  # a share, the mean over the run's GPUs; None without
+    gpu_memory_bytes: int | None = None  # in use on them together, whoever uses it
 
 
 @dataclass(frozen=True, kw_only=True)

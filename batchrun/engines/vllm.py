@@ -20,6 +20,7 @@ from batchrun.engines.base import (
 )
 from batchrun.engines.vllm_core import END_SECONDS
 from batchrun.engines.vllm_start import Counts, prepare_environment, start
+from batchrun.engines.vllm_times import Times
 from batchrun.errors import EngineUnavailableError
 from batchrun.records import Completion, ErrorType, FinishReason, Request
 
@@ -88,6 +89,7 @@ class VllmEngine:
         self.limits = _limits(self._llm.vllm_config)
         self.label = f"vllm {_version().partition('+')[0]} {config.device} {config.dtype}"
         self._input_tokens: dict[str, int] = {}  # of the requests in flight
+        self._times = Times()
         self._rejected: dict[str, Completion] = {}
         self._death: str | None = None
         self._closed = False
@@ -112,13 +114,17 @@ class VllmEngine:
             return refused
         with self._using if self._core is None else contextlib.nullcontext():
             outputs = self._run_on()
-        return [self._completion(output) for output in outputs if output.request_id in self._input_tokens]
+        known = [output for output in outputs if output.request_id in self._input_tokens]
+        for output in known:
+            self._times.see(output)
+        return [self._completion(output) for output in known if output.finished]
 
     def abort(self, request_ids: Collection[str]) -> None:
         """Forget requests; unknown ids are ignored, and so is a dead engine: the next `step` says it."""
         for request_id in request_ids:
             self._rejected.pop(request_id, None)
         known = [request_id for request_id in request_ids if self._input_tokens.pop(request_id, None)]
+        self._times.forget(known)
         with self._using:
             if known and not self._closed and self._death is None:
                 try:
@@ -177,10 +183,12 @@ class VllmEngine:
         from vllm.inputs import tokens_input
 
         prompt = tokens_input(request.prompt_token_ids)
+        parameters = _sampling_params(request, every_step=self._times.begin(request.request_id))
         try:
-            self._llm.add_request(request.request_id, prompt, _sampling_params(request))
+            self._llm.add_request(request.request_id, prompt, parameters)
         except (VLLMClientError, ValueError, TypeError, OverflowError) as error:
             refused = refusal(request, ErrorType.ENGINE_REJECTED, str(error))
+            self._times.forget([request.request_id])
             self._rejected[request.request_id] = refused
         except Exception as error:
             self._death = self._last_words(error)
@@ -220,6 +228,7 @@ class VllmEngine:
             cached_tokens=output.num_cached_tokens or 0,
             error_type=error_type,
             error=error,
+            times=self._times.end(output),
         )
 
 
@@ -231,7 +240,7 @@ def _error(reason: FinishReason, token_ids: list[int]) -> tuple[ErrorType | None
     return None, None
 
 
-def _sampling_params(request: Request) -> Any:
+def _sampling_params(request: Request, *, every_step: bool) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -242,7 +251,7 @@ def _sampling_params(request: Request) -> Any:
         top_p=request.top_p if samples else 1.0,
         seed=request.seed & SEED_MASK if samples else None,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.CUMULATIVE if every_step else RequestOutputKind.FINAL_ONLY,
     )
 
 

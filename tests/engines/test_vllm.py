@@ -17,6 +17,7 @@ from batchrun.engines import vllm
 from batchrun.engines.base import EngineDeadError
 from batchrun.engines.parent import ERRORS_FILE, PARENT_PID
 from batchrun.engines.vllm import VllmEngine
+from batchrun.engines.vllm_times import SAMPLED_EVERY, Times
 from batchrun.errors import EngineUnavailableError
 from batchrun.records import Completion, ErrorType, FinishReason
 from tests.engines.children import is_alive, wait_until
@@ -54,8 +55,79 @@ def test_preempted_requests_are_counted_and_give_the_same_outputs(small_cache: V
     requests = [make_request(f"r{n}", num_tokens=120, max_tokens=300) for n in range(6)]
     alone = {r.request_id: outputs(run(small_cache, [r]))[r.request_id] for r in requests}
     assert small_cache.snapshot().num_preemptions == 0
-    assert alone == outputs(run(small_cache, requests))
+    completions = run(small_cache, requests)
+    assert alone == outputs(completions)
     assert small_cache.snapshot().num_preemptions > 0
+    assert small_cache.snapshot().num_preemptions == sum(
+        completion.times.num_preemptions for completion in completions if completion.times
+    )
+
+
+@pytest.mark.engine
+def test_a_request_has_its_times(small_cache: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, inside the time that the test saw; some have inter-token times, that add up to the decode."""
+    monkeypatch.setattr(small_cache, "_times", Times(every=3))
+    started = time.monotonic()
+    completions = run(small_cache, [make_request(f"r{n}", max_tokens=30) for n in range(7)])
+    ended = time.monotonic()
+    sampled = {f"r{n}" for n in range(0, 7, 3)}
+    for completion in completions:
+        times = completion.times
+        assert times is not None
+        moments = [times.queued_at, times.scheduled_at, times.first_token_at, times.last_token_at]
+        assert [started, *moments, ended] == sorted([started, *moments, ended])
+        assert (completion.request_id in sampled) == (times.itl_p50 is not None)
+        if times.itl_p50 is not None and times.itl_p95 is not None:
+            mean = (times.last_token_at - times.first_token_at) / (len(completion.token_ids) - 1)
+            assert 0 < times.itl_p50 <= times.itl_p95
+            assert 0 < mean < 2 * times.itl_p95
+    assert {} == small_cache._times._gaps
+
+
+@pytest.mark.engine
+def test_being_returned_from_every_step_changes_no_output(
+    small_cache: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output is the same, and comes once, whether its inter-token times were taken or not; one token has none."""
+    monkeypatch.setattr(small_cache, "_times", Times(every=2))
+    requests = [make_request(f"r{n}", max_tokens=20) for n in range(5)]
+    first = run(small_cache, requests)
+    second = run(small_cache, [make_request("one more", max_tokens=1), *requests])
+    assert 6 == len(second)
+    assert outputs(first) == {name: ids for name, ids in outputs(second).items() if name != "one more"}
+    [single] = [each.times for each in second if each.request_id == "one more"]
+    assert single is not None
+    assert (None, None) == (single.itl_p50, single.itl_p95)
+
+
+def test_tokens_of_one_step_share_its_time() -> None:
+    """Speculation: three tokens after 0.3 s are three gaps of 0.1 s; those of the first step have none."""
+    times = Times(every=1)
+    assert times.begin("r")
+    moments = [(10.0, 2), (10.2, 3), (10.5, 6), (10.5, 6)]
+    for last_token_ts, num_generation_tokens in moments:
+        stats = SimpleNamespace(
+            queued_ts=1.0,
+            scheduled_ts=2.0,
+            first_token_ts=10.0,
+            last_token_ts=last_token_ts,
+            num_generation_tokens=num_generation_tokens,
+            num_preemptions=1,
+        )
+        output = SimpleNamespace(request_id="r", metrics=stats)
+        times.see(output)
+    ended = times.end(output)
+    assert ended is not None
+    assert [0.1, 0.185] == pytest.approx([ended.itl_p50, ended.itl_p95])
+    assert 1 == ended.num_preemptions
+
+
+def test_one_request_in_sixteen_is_returned_from_every_step() -> None:
+    """The first among them, so that a small run has some; a forgotten one leaves nothing."""
+    times = Times()
+    assert [n % SAMPLED_EVERY == 0 for n in range(40)] == [times.begin(str(n)) for n in range(40)]
+    times.forget(["0", "1", "16", "unknown"])
+    assert ["32"] == list(times._gaps)
 
 
 @pytest.mark.engine
@@ -264,7 +336,13 @@ def work_for_ever(engine: VllmEngine) -> None:
 
 def answer_with(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, **sequence: Any) -> None:
     """Let the next step answer request `r` as given, and nothing else."""
-    output = SimpleNamespace(request_id="r", outputs=[SimpleNamespace(**sequence)], num_cached_tokens=None)
+    output = SimpleNamespace(
+        request_id="r",
+        outputs=[SimpleNamespace(**sequence)],
+        num_cached_tokens=None,
+        finished=True,
+        metrics=None,
+    )
 
     def step() -> list[SimpleNamespace]:
         engine._llm.abort_request(["r"])
