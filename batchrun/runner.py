@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRun
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
+from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work
@@ -36,6 +38,7 @@ from batchrun.store.lock import RunLock
 from batchrun.store.nested import NestedCalls
 from batchrun.store.publish import check_target
 from batchrun.succession import find_succession
+from batchrun.telemetry.requests import RequestLog, join_parts
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
 from batchrun.worker.worker import Worker
 
@@ -147,8 +150,9 @@ class Run:
         """Remove what dead runs left half-written: while the lock is held, every other run here is dead."""
         self.checkpoints.clean()
         dead = [record.run_id for record in self.previous]
-        for folder in (self.paths.runs, self.options.output.parent):
+        for folder in (self.paths.runs, self.paths.requests, self.options.output.parent):
             atomic_file.remove_of(folder, dead)
+        join_parts(self.paths.requests, self.run_id)
 
     def _open_work(self, plan: PlanRecord) -> Work:
         """What is left to run. Raises DamageError where the spool lacks some of it."""
@@ -174,13 +178,14 @@ class Run:
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
         )
         self.signals.defer()
-        with NestedCalls(self.checkpoints) as nested:
+        with NestedCalls(self.checkpoints) as nested, self._request_log() as requests:
             self.worker = worker = Worker(
                 documents=work.documents(),
                 settings=self.job.call_settings(variables),
                 recall=nested.find,
                 start_engine=lambda: engines.start(config),
                 commit=self.checkpoints.commit,
+                observe=requests.observe,
             )
             progress = Progress(worker, work.counts, self.started)
             worker.start()
@@ -189,6 +194,10 @@ class Run:
             finally:
                 self._drain(worker, progress)
         self.signals.undefer()
+
+    def _request_log(self) -> RequestLog:
+        edges = self.job.spec.buckets.edges
+        return RequestLog(self.paths.requests, self.run_id, self.started, partial(labels, edges))
 
     def _watch(self, worker: Worker, progress: Progress) -> None:
         """Tell the progress, and pass a signal on, until there is no more to come."""
@@ -239,6 +248,7 @@ class Run:
                 RunState.INTERRUPTED, f"{rows.pending:,} rows have no verdict yet", ExitCode.INTERRUPTED
             )
         self._cut_spool()
+        join_parts(self.paths.requests, self.run_id)
         self._count_departed()
         attempted = rows.total - rows.skipped
         too_many = rows.failed > self.options.max_error_rate * attempted

@@ -47,6 +47,11 @@ class CorpusPaths:
     def runs(self) -> Path:
         return self.checkpoint / "runs"
 
+    @property
+    def requests(self) -> Path:
+        """Request telemetry, a file a run: for diagnosis, and nobody misses it."""
+        return self.checkpoint / "requests"
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobPaths:

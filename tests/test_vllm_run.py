@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from tests.commands import Bench, texts
@@ -80,3 +81,26 @@ def test_killed_then_terminated_then_resumed(bench: Bench, corpus: Path) -> None
     assert {"ok"} == {row["status"] for row in resumed}
     assert 0 == bench.run("submit", corpus, "--seed", "1", "-o", bench.home / "straight.parquet").code
     assert [row["summary"] for row in bench.output("straight.parquet")] == [row["summary"] for row in resumed]
+    check_requests(bench)
+
+
+def check_requests(bench: Bench) -> None:
+    """The killed run's requests, whose last part may be missing, the terminated run's and the others': each with
+    its times, that add up; in a straight run each document once.
+    """
+    folder = next(bench.home.glob("checkpoints/*/seed-0/corpora/*/requests"))
+    assert not list(folder.glob("*.part-*"))
+    straight = next(bench.home.glob("checkpoints/*/seed-1/corpora/*/requests"))
+    files = [pq.read_table(path).to_pylist() for path in (*folder.iterdir(), *straight.iterdir())]
+    assert ROWS == len({row["key"] for row in files[-1]}) == len(files[-1])
+    rows = [row for file in files for row in file]
+    for row in rows:
+        assert pytest.approx(row["queue_ms"] + row["prefill_ms"]) == row["ttft_ms"]
+        assert min(row["queue_ms"], row["prefill_ms"], row["decode_ms"]) >= 0
+        assert 0 < row["ttft_ms"] + row["decode_ms"] < 1e3 * row["finished_at"]
+        assert 1 <= row["running"] <= 4
+        assert (0, "document", 1) == (row["preemptions"], row["stage"], row["attempt"])
+    sampled = [row for row in rows if row["itl_p50"] is not None]
+    assert ROWS / 16 <= len(sampled) < len(rows) / 4
+    for row in sampled:
+        assert 0 < row["itl_p50"] <= row["itl_p95"] <= row["decode_ms"]

@@ -26,6 +26,12 @@ def assign(edges: Sequence[int], lengths: Lengths) -> npt.NDArray[np.int64]:
     return np.searchsorted(np.asarray(edges), lengths, side="right")
 
 
+def labels(edges: Sequence[int], lengths: Lengths) -> list[str]:
+    """The label of the bucket of each length in tokens, for people: `1K–8K`."""
+    names = [bucket.label for bucket in make_buckets(edges)]
+    return [names[number] for number in assign(edges, lengths).tolist()]
+
+
 class Padding:
     """Shares of padding tokens among all tokens of a padded engine, reckoned in one pass over lengths.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import xxhash
 
+from batchrun.keys import DOCUMENT
 from batchrun.prompts.frames import PromptFrame, Prompts
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import Document, Request
@@ -29,7 +30,10 @@ class CallSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A request and what its memo row needs beside the completion; `document_key` of nested calls only."""
+    """A request and what its memo row needs beside the completion; `document_key` of nested calls only.
+
+    `stage` is one of `keys`'.
+    """
 
     key: bytes
     request: Request
@@ -37,6 +41,7 @@ class Call:
     attempts: int = 0
     opens_thought: bool = False
     document_key: bytes | None = None
+    stage: str = DOCUMENT
 
 
 def make_call(
@@ -47,6 +52,7 @@ def make_call(
     *,
     attempts: int = 0,
     document_key: bytes | None = None,
+    stage: str = DOCUMENT,
 ) -> Call:
     """The call that puts `token_ids` into a frame."""
     start = len(frame.prefix)
@@ -66,6 +72,7 @@ def make_call(
         attempts=attempts,
         opens_thought=settings.prompts.opens_thought,
         document_key=document_key,
+        stage=stage,
     )
 
 

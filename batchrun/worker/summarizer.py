@@ -9,7 +9,7 @@ computed again.
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
-from batchrun.keys import MERGE, input_hash
+from batchrun.keys import MERGE, PART, input_hash
 from batchrun.records import Document, ErrorType, MemoStatus, Summary
 from batchrun.worker.calls import Call, CallSettings, make_call
 
@@ -75,6 +75,7 @@ def _part_calls(document: Document, settings: CallSettings) -> list[Call]:
             part.token_ids,
             settings,
             document_key=document.key,
+            stage=PART,
         )
         for number, part in enumerate(document.parts, 1)
     ]
@@ -106,6 +107,7 @@ def _merge_call(document: Document, settings: CallSettings, group: Sequence[Evid
         settings.tokenizer.encode_documents([text]).ids.tolist(),
         settings,
         document_key=document.key,
+        stage=MERGE,
     )
 
 

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Lock, Semaphore, Thread
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
-from batchrun.records import Completion, Document, FinishReason, MemoStatus, Request, Summary
+from batchrun.records import Completion, Document, FinishReason, MemoStatus, Observation, Request, Summary
 from batchrun.worker.admission import Admission
 from batchrun.worker.answers import answer
 from batchrun.worker.calls import CallSettings
@@ -68,6 +68,15 @@ class _Requests:
     ahead: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Step:
+    """What a step of the engine gave, the sequences that ran in it, and time.monotonic() after it."""
+
+    completions: list[Completion]
+    running: int
+    finished_at: float
+
+
 class Worker:
     """Runs all documents through one engine. `start`, watch `is_running`, then `drain`; `stop` ends it early."""
 
@@ -79,13 +88,15 @@ class Worker:
         recall: Recall,
         start_engine: Callable[[], Engine],
         commit: Callable[[Sequence[Summary]], None],
+        observe: Callable[[Sequence[Observation]], None] = lambda _: None,
     ) -> None:
         self._documents = documents
+        self._observe = observe
         self._tasks = Tasks(settings, recall)
         self._tokenizer = settings.tokenizer
         self._start_engine = start_engine
         self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
-        self._completions: SimpleQueue[list[Completion] | None] = SimpleQueue()
+        self._completions: SimpleQueue[_Step | None] = SimpleQueue()
         self._ahead = Semaphore(BATCHES_AHEAD)
         self._behind = Semaphore(STEPS_BEHIND)
         self._fed = Event()
@@ -244,21 +255,40 @@ class Worker:
         started = time.monotonic()
         self._behind.acquire()
         self.collector_wait_seconds += time.monotonic() - started
-        self._completions.put(completions)
+        running = self.snapshot().running + len(completions)
+        self._completions.put(_Step(completions=completions, running=running, finished_at=started))
 
     def _collect(self) -> None:
-        while (completions := self._completions.get()) is not None:
-            answers = self._answers(completions)
+        while (step := self._completions.get()) is not None:
+            observations = self._observations(step)
+            answers = self._answers(step.completions)
             self.tally.add_calls(answers)
             moved = self._tasks.receive(answers)
             nested = [row for row in answers if row.document_key is not None]
             self._keep(moved.rows, [*nested, *moved.rows])
             if moved.requests:
                 self._requests.put(_Requests(requests=moved.requests, ahead=False))
+            self._observe(observations)
             self._behind.release()
             if self._fed.is_set() and self._tasks.num_open == 0:
                 self._requests.put(None)
         self._collected.set()
+
+    def _observations(self, step: _Step) -> list[Observation]:
+        """An aborted request that comes back is observed, though it leads to no row."""
+        calls = [self._tasks.call(completion.request_id) for completion in step.completions]
+        return [
+            Observation(
+                key=call.key,
+                document_key=call.document_key,
+                stage=call.stage,
+                attempt=call.attempts + 1,
+                running=step.running,
+                finished_at=step.finished_at,
+                completion=completion,
+            )
+            for call, completion in zip(calls, step.completions, strict=True)
+        ]
 
     def _answers(self, completions: Sequence[Completion]) -> list[Summary]:
         """The rows of calls, detokenized together. An aborted call has none: it is unattempted."""
