@@ -2,8 +2,8 @@
 
 A corpus is in use while its lock is held, or when it was planned or run within the last days. What goes:
 the plans of corpora not in use, their spools, spools of completed plans, damaged segments set aside as
-long ago, and memo rows that lose to others or whose document stands in no plan that is left. What stays:
-`job.json`, run records, and everything of a job that a run holds just now.
+long ago, request telemetry as old, and memo rows that lose to others or whose document stands in no plan that
+is left. What stays: `job.json`, run records, and everything of a job that a run holds just now.
 
 Each step leaves a workspace that `verify` accepts, so that a collection that was killed is called again.
 """
@@ -37,12 +37,15 @@ class Kind(StrEnum):
     PLAN = "plan"
     SPOOL = "spool"
     DAMAGED = "damaged"
+    REQUESTS = "requests"
     MEMO = "memo"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Something to take away: a plan's folder, a spool, a file set aside, or rows of a job's memo table."""
+    """Something to take away: a plan's folder, a spool, a file set aside, a corpus' old request telemetry, or
+    rows of a job's memo table.
+    """
 
     kind: Kind
     path: Path
@@ -118,6 +121,7 @@ class _Collector:
     def survey(self) -> Collection:
         uses = find_uses(self.paths)
         items = [item for use in uses if (item := self._of_corpus(use))] + self._damaged()
+        items += [item for use in uses if (item := self._requests(use))]
         return Collection(items=items) + self._memo(uses)
 
     def _of_corpus(self, use: CorpusUse) -> Item | None:
@@ -146,6 +150,18 @@ class _Collector:
             for path, status in found
             if moment(status.st_ctime) < self.cutoff
         ]
+
+    def _requests(self, use: CorpusUse) -> Item | None:
+        """Files are never changed: their time is when they were written, and as good as that of their run."""
+        old = [] if use.is_held else self._old_requests(use.paths)
+        if not old:
+            return None
+        why = f"{len(old):,} files of {use.name}, older than {self.days:,} days"
+        return Item(kind=Kind.REQUESTS, path=use.paths.requests, num_bytes=_size(*old), why=why)
+
+    def _old_requests(self, paths: CorpusPaths) -> list[Path]:
+        files = sorted(paths.requests.glob("*.parquet"))
+        return [path for path in files if moment(path.stat().st_mtime) < self.cutoff]
 
     def _memo(self, uses: list[CorpusUse]) -> Collection:
         """Left alone while a run of this job goes on, that may want any row, or where a plan is unreadable."""
@@ -215,6 +231,8 @@ class _Collector:
             uses = find_uses(self.paths)
             swept = sweep.sweep(Checkpoints(self.paths, _owner()), lambda: self._wanted(uses))
             return replace(item, num_bytes=swept.num_bytes)
+        elif item.kind is Kind.REQUESTS:
+            self._take_of_corpus(self.paths.corpus(item.path.parent.name), item.kind)
         else:
             self._take_of_corpus(self.paths.corpus(item.path.name), item.kind)
         return item
@@ -222,6 +240,10 @@ class _Collector:
     def _take_of_corpus(self, paths: CorpusPaths, kind: Kind) -> None:
         lock = RunLock(paths.lock, OWNER)
         try:
+            if kind is Kind.REQUESTS:
+                for path in self._old_requests(paths):
+                    atomic_file.remove(path)
+                return
             if kind is Kind.PLAN:
                 plans.retire(paths, OWNER)
             spool.remove(paths.spool)

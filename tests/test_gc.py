@@ -1,5 +1,6 @@
 """`batchrun gc`: says what nobody needs any more, takes it away when told, and leaves a job that works."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -134,7 +135,9 @@ def test_a_job_of_which_nothing_is_used_is_emptied(nights: tuple[Bench, str]) ->
     """Its record and its runs stay, and the next submit computes all again."""
     bench, job = nights
     with days_later(31):
-        assert ["memo", "plan", "plan"] == kinds(bench.run("gc", job, "--yes", "--json"))
+        assert ["memo", "plan", "plan", "requests", "requests"] == kinds(
+            bench.run("gc", job, "--yes", "--json")
+        )
     assert [] == bench.segments()
     assert (bench.home / "checkpoints" / job / "job.json").exists()
     assert 0 == bench.run("verify", job).code
@@ -195,8 +198,9 @@ def test_what_a_run_holds_is_left_alone(nights: tuple[Bench, str]) -> None:
     try:
         with days_later(31):
             first = bench.run("gc", "--yes", "--json")
-            assert [0, ["plan"]] == [first.code, kinds(first)]
-            assert corpus_id(bench, "new.parquet") == Path(first.json["items"][0]["path"]).name
+            assert [0, ["plan", "requests"]] == [first.code, kinds(first)]
+            new = paths.corpus(corpus_id(bench, "new.parquet"))
+            assert [new.checkpoint, new.requests] == [Path(item["path"]) for item in first.json["items"]]
             assert "in use by" in first.json["left"][0]["why"]
             second = bench.run("gc", "--yes")
             assert 11 == second.code
@@ -352,3 +356,23 @@ def test_the_parts_of_a_document_that_grew_stay(bench: Bench) -> None:
     assert max(computed[1:]) < computed[0]
     job = bench.run("status", "--json").json[0]["job_id"]
     assert 0 == bench.run("verify", job).code
+
+
+def test_request_telemetry_goes_when_it_is_old(bench: Bench) -> None:
+    """File by file, of a corpus that is in use as well; what is younger stays, and what a run holds."""
+    result = bench.submit(bench.corpus(texts(3)))
+    [young] = bench.home.glob("checkpoints/*/seed-0/corpora/*/requests/*")
+    old = young.with_name("20260101T000000-abcdef.parquet")
+    shutil.copy(young, old)
+    before = (datetime.now(UTC) - timedelta(days=40)).timestamp()
+    os.utime(old, (before, before))
+    said = bench.run("gc", "--json")
+    [item] = [item for item in said.json["items"] if item["kind"] == "requests"]
+    assert [str(young.parent), old.stat().st_size] == [item["path"], item["num_bytes"]]
+    assert "1 files of" in item["why"]
+    held = RunLock(young.parents[1] / "lock", "someone")
+    assert "requests" not in kinds(bench.run("gc", "--yes", "--json"))
+    held.release()
+    assert "requests" in kinds(bench.run("gc", "--yes", "--json"))
+    assert [young] == list(young.parent.iterdir())
+    assert 0 == bench.run("verify", result.json["job_id"]).code
