@@ -8,16 +8,18 @@ from batchrun.engines.base import EngineSnapshot
 from batchrun.memory import peak_memory_bytes
 from batchrun.planning.work import WorkCounts
 from batchrun.records import BatchMetrics, RowCounts, RunRecord, TokenCounts
+from batchrun.telemetry.gpus import Gpus
 from batchrun.worker.worker import Worker
 
 
 class Progress:
     """Reads a worker that runs `counts`; times are seconds of the monotonic clock."""
 
-    def __init__(self, worker: Worker, counts: WorkCounts, run_started: float) -> None:
+    def __init__(self, worker: Worker, counts: WorkCounts, run_started: float, gpus: Gpus) -> None:
         self._worker = worker
         self._counts = counts
         self._run_started = run_started
+        self._gpus = gpus
         self._started = time.monotonic()
 
     def of(self, record: RunRecord) -> RunRecord:
@@ -65,6 +67,7 @@ class Progress:
         written = max(tally.output_tokens, snapshot.output_tokens)
         left = max(0, to_run - tally.input_tokens - worker.num_recalled_tokens)
         done = tally.input_tokens or read
+        gpus = self._gpus.use()
         return BatchMetrics(
             waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens - worker.num_recalled_tokens),
             running_decode_sequences=snapshot.running,
@@ -77,6 +80,8 @@ class Progress:
             store_wait_seconds=worker.store_wait_seconds,
             collector_wait_seconds=worker.collector_wait_seconds,
             peak_memory_bytes=peak_memory_bytes(),
+            gpu_utilization=gpus.utilization,
+            gpu_memory_bytes=gpus.memory_bytes,
         )
 
 

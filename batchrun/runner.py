@@ -38,6 +38,7 @@ from batchrun.store.lock import RunLock
 from batchrun.store.nested import NestedCalls
 from batchrun.store.publish import check_target
 from batchrun.succession import find_succession
+from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.requests import RequestLog, join_parts
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
 from batchrun.worker.worker import Worker
@@ -187,7 +188,7 @@ class Run:
                 commit=self.checkpoints.commit,
                 observe=requests.observe,
             )
-            progress = Progress(worker, work.counts, self.started)
+            progress = Progress(worker, work.counts, self.started, Gpus(config))
             worker.start()
             try:
                 self._watch(worker, progress)

@@ -70,6 +70,7 @@ LIBRARIES = {
     "torch": (("engines",), True),
     "transformers": (("engines",), True),
     "huggingface_hub": (("model",), True),
+    "pynvml": (("telemetry.gpus",), True),
 }
 
 HEAVY = {"pyarrow", "duckdb", "numpy", "vllm", "torch", "transformers", "tokenizers", "huggingface_hub"}
