@@ -1,5 +1,6 @@
 """From corpus files to a valid plan: what the corpus reads and the planner writes, brought together."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,6 +49,11 @@ class CorpusInput:
     def corpus_id(self) -> str:
         """Standard input has no path of its own: it is one corpus wherever it is read."""
         return corpus_id([STDIN_PATH if given == STDIN else given for given in self.given], self.limit)
+
+    @property
+    def inputs(self) -> list[str]:
+        """What was given, with absolute paths."""
+        return [given if given == STDIN else os.path.abspath(given) for given in self.given]
 
     def signature(self, job: Job) -> dict[str, Any]:
         """The same signature, the same plan and spool."""
@@ -111,6 +117,7 @@ def make_plan(
         carried_types=encode_types(corpus.output_types),
         planned_at=timestamp(),
         pending_since=pending_since,
+        inputs=given.inputs,
     )
     write_record(paths, record, owner)
     _tell_duplicate_ids(counted, reporter.note)

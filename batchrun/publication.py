@@ -34,6 +34,7 @@ def publish_plan(
             "job_id": job.job_id,
             "fingerprint": job.fingerprint,
             "seed": job.seed,
+            "corpus": plan.inputs,
             "spec": msgspec.to_builtins(job.spec),
             "model": job.model.content,
         },

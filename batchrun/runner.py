@@ -36,7 +36,7 @@ from batchrun.signals import StopSignals
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
 from batchrun.store.nested import NestedCalls
-from batchrun.store.publish import check_target
+from batchrun.store.publish import check_same_corpus, check_target
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.requests import RequestLog, join_parts
@@ -52,9 +52,12 @@ CLOSE_SECONDS = 6.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run ends and what it may do; nothing here changes a summary."""
+    """How a run ends and what it may do; nothing here changes a summary. An output whose path nobody named is not
+    put in the place of another corpus' summaries.
+    """
 
     output: Path
+    is_output_named: bool = True
     max_error_rate: float = 0.01
     accept_engine: bool = False
     retry_all: bool = False
@@ -325,6 +328,8 @@ class Run:
 def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporter) -> RunRecord:
     """Start or continue the job on a corpus. Raises BatchrunError; a signal is an end like another."""
     check_target(options.output, [file.path for file in corpus.files])
+    if not options.is_output_named:
+        check_same_corpus(options.output, corpus.inputs)
     with storage_errors(job.workspace.home):
         run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
 

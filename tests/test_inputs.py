@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -142,6 +143,36 @@ def test_a_compressed_file_names_its_output_without_the_ending(bench: Bench) -> 
     path = bench.home / "corpus.jsonl.gz"
     path.write_bytes(gzip.compress(jsonl(ROWS)))
     assert str(bench.home / "corpus.summaries.parquet") == bench.submit(path).json["output"]
+
+
+def test_two_corpora_of_one_stem_do_not_share_an_output(bench: Bench) -> None:
+    """The second is refused before any work, unless its path is said; the first goes on as ever."""
+    first, second = bench.corpus(texts(2)), bench.home / "corpus.csv"
+    second.write_text("text\nof the other\n")
+    out = bench.home / "corpus.summaries.parquet"
+    assert 0 == bench.submit(first).code
+    assert ExitCode.OUTPUT_UNWRITABLE == (refused := bench.submit(second)).code
+    assert f"{out} holds the summaries of another corpus, {first}; it is not overwritten" in refused.err
+    assert "→ Give another path with -o, or move it away." in refused.err
+    assert 2 == len(bench.output())
+    bench.write_spec(name="other")
+    assert 0 == bench.submit(first, "--job", "other").code
+    assert 0 == bench.submit(second, "-o", out).code
+    assert 1 == len(bench.output())
+    assert [73, 0] == [bench.submit(first).code, bench.submit(second).code]
+
+
+def test_a_corpus_that_was_moved_with_its_output_is_the_same(bench: Bench) -> None:
+    """Also one that is reached through a link; while two of one name in two places are two."""
+    (bench.home / "before").mkdir()
+    assert 0 == bench.submit(bench.corpus(texts(2), "before/corpus.parquet")).code
+    (bench.home / "link").symlink_to("before")
+    assert 0 == bench.submit(bench.home / "link" / "corpus.parquet").code
+    (bench.home / "link").unlink()
+    (bench.home / "before").rename(bench.home / "now")
+    assert 0 == bench.submit(bench.home / "now" / "corpus.parquet").code
+    shutil.copytree(bench.home / "now", bench.home / "copy")
+    assert 73 == bench.submit(bench.home / "copy" / "corpus.parquet").code
 
 
 def test_an_output_among_text_files_is_no_data(bench: Bench) -> None:

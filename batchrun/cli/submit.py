@@ -63,7 +63,12 @@ def command(
         space = options.workspace(home)
         job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
         wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
-        run_options = RunOptions(output=target, max_error_rate=max_error_rate, accept_engine=accept_engine)
+        run_options = RunOptions(
+            output=target,
+            is_output_named=output is not None,
+            max_error_rate=max_error_rate,
+            accept_engine=accept_engine,
+        )
         reporter = console(quiet=quiet)
         record = submit(job, find_corpus(job, inputs, wishes, limit), run_options, reporter)
     except (BatchrunError, OSError) as error:

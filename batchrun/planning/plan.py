@@ -33,7 +33,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`plan.json`, written last: with it the plan, the carried columns and the spool are whole.
 
     `decided` counts the rows that need no run by error type (`empty_text`: skipped). `pending_since` is
-    when the oldest row still waiting was first planned. `variables` are the columns named in the prompt. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out.
+    when the oldest row still waiting was first planned. `variables` are the columns named in the prompt. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out. `inputs` are
+    the files, folders and globs as given, made absolute.
     """
 
     signature: dict[str, Any]
@@ -46,6 +47,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     carried_types: str
     planned_at: str
     pending_since: str
+    inputs: list[str] = []
 
     @property
     def num_skipped(self) -> int:

@@ -5,6 +5,7 @@ segments; then each range is put in order and zipped with the plan and the carri
 columns are Arrow all the way. Memory is that of one range.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -90,6 +91,33 @@ def check_target(target: Path, inputs: list[Path]) -> None:
         raise OutputError(
             f"the folder of the output, {folder}, can not be written: {error.strerror}", "Give another -o."
         ) from error
+
+
+def check_same_corpus(target: Path, inputs: list[str]) -> None:
+    """Raise OutputError where `target` holds the summaries of other inputs than these absolute paths. One that
+    was moved with its output is the same; of an output that does not say what it was made from, nothing is known.
+    """
+    made_from = _made_from(target)
+    if made_from and not _are_same(made_from, inputs):
+        raise OutputError(
+            f"{target} holds the summaries of another corpus, {', '.join(made_from)}; it is not overwritten",
+            "Give another path with -o, or move it away.",
+        )
+
+
+def _made_from(target: Path) -> list[str]:
+    try:
+        metadata = msgspec.json.decode(pq.read_schema(target).metadata[METADATA_KEY])
+        return [str(path) for path in metadata["corpus"]]
+    except (OSError, pa.ArrowInvalid, msgspec.DecodeError, KeyError, TypeError):
+        return []
+
+
+def _are_same(before: list[str], now: list[str]) -> bool:
+    if [os.path.realpath(path) for path in before] == [os.path.realpath(path) for path in now]:
+        return True
+    is_there = any(os.path.lexists(path) for path in before)
+    return not is_there and [*map(os.path.basename, before)] == [*map(os.path.basename, now)]
 
 
 def publish(publication: Publication, checkpoints: Checkpoints, target: Path, owner: str) -> RowCounts:
