@@ -83,11 +83,11 @@ class Collection:
 
 
 def survey(workspace: Workspace, job_ids: Sequence[str], older_than: timedelta) -> Collection:
-    """What a collection would take away. Takes no lock. Raises StorageError."""
+    """What a collection would take away. Takes no lock and changes nothing on disk. Raises StorageError."""
     found = Collection()
     with storage_errors(workspace.home):
         for paths in _seeds(workspace, job_ids):
-            found += _Collector(paths, older_than).survey()
+            found += _Collector(paths, older_than).survey(looks=True)
     return found
 
 
@@ -118,11 +118,12 @@ class _Collector:
 
     # -- looking -------------------------------------------------------------------------------------
 
-    def survey(self) -> Collection:
+    def survey(self, *, looks: bool = False) -> Collection:
+        """What there is to take away; one that only `looks` changes nothing on disk."""
         uses = find_uses(self.paths)
         items = [item for use in uses if (item := self._of_corpus(use))] + self._damaged()
         items += [item for use in uses if (item := self._requests(use))]
-        return Collection(items=items) + self._memo(uses)
+        return Collection(items=items) + self._memo(uses, looks=looks)
 
     def _of_corpus(self, use: CorpusUse) -> Item | None:
         """A corpus that is not used loses plan and spool; a completed one what its spool has left over."""
@@ -163,13 +164,13 @@ class _Collector:
         files = sorted(paths.requests.glob("*.parquet"))
         return [path for path in files if moment(path.stat().st_mtime) < self.cutoff]
 
-    def _memo(self, uses: list[CorpusUse]) -> Collection:
+    def _memo(self, uses: list[CorpusUse], *, looks: bool) -> Collection:
         """Left alone while a run of this job goes on, that may want any row, or where a plan is unreadable."""
         held = next((use for use in uses if use.is_held), None)
         if held is not None:
             why = f"in use by {holder_of(held.paths.lock) or 'a run that has just ended'}"
             return Collection(left=[Left(path=self.paths.segments, why=why, is_locked=True)])
-        checkpoints = Checkpoints(self.paths, OWNER)
+        checkpoints = Checkpoints(self.paths, OWNER, looks=looks)
         try:
             found = sweep.survey(checkpoints, lambda: self._wanted(uses))
         except DamageError as error:

@@ -176,12 +176,25 @@ def test_a_plan_newer_than_the_last_run_keeps_its_spool(bench: Bench) -> None:
     assert [2] == computed_by(bench, ["resume", job])
 
 
+def test_without_yes_a_damaged_segment_is_named_and_stays(nights: tuple[Bench, str]) -> None:
+    """A dry run changes nothing on disk; the rows of other segments are found as ever."""
+    bench, _ = nights
+    bench.segments()[-1].write_bytes(b"spoilt")
+    before = files(bench.home)
+    found = bench.run("gc", "--json")
+    why = f"segment {bench.segments()[-1]} is damaged; the next run sets it aside and computes its rows again"
+    assert [why] == [left["why"] for left in found.json["left"]]
+    assert ["memo", "plan"] == kinds(found)
+    assert before == files(bench.home)
+    assert [] == list(bench.home.glob("checkpoints/*/seed-0/damaged"))
+
+
 def test_damaged_segments_go_when_they_are_old(nights: tuple[Bench, str]) -> None:
     """They were kept to be looked at."""
     bench, job = nights
     segment = bench.segments()[0]
     segment.write_bytes(b"spoilt")
-    found = bench.run("gc", "--json")
+    found = bench.run("gc", "--yes", "--json")
     assert any("is damaged; set aside" in left["why"] for left in found.json["left"])
     assert "damaged" not in kinds(bench.run("gc", "--json"))
     with days_later(31):

@@ -27,12 +27,14 @@ COMPACT_BELOW_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A segment that does not hold its bytes, and where it was set aside."""
+    """A segment that does not hold its bytes, and where it was set aside; None: it was left where it is."""
 
     segment: Path
-    set_aside: Path
+    set_aside: Path | None
 
     def __str__(self) -> str:
+        if self.set_aside is None:
+            return f"segment {self.segment} is damaged; the next run sets it aside and computes its rows again"
         return (
             f"segment {self.segment} is damaged; set aside as {self.set_aside}, its rows are computed again"
         )
@@ -41,16 +43,19 @@ class Damage:
 class Checkpoints:
     """The memo table, as one run sees it. Any number of runs may have it open.
 
-    `damages` lists what was found damaged so far. Methods raise OSError where the disk fails.
+    `damages` lists what was found damaged so far. Methods raise OSError where the disk fails. One that only
+    `looks` changes no file: what is damaged is passed over and left where it is.
     """
 
-    def __init__(self, paths: JobPaths, run_id: str) -> None:
+    def __init__(self, paths: JobPaths, run_id: str, *, looks: bool = False) -> None:
         self.paths = paths
         self.run_id = run_id
         self.damages: list[Damage] = []
+        self._looks = looks
         self._checked: set[str] = set()
         self._num_commits = 0
-        atomic_file.make_folder(paths.segments)
+        if not looks:
+            atomic_file.make_folder(paths.segments)
 
     def clean(self) -> None:
         """Remove the half-written files and the scratch folders of dead runs."""
@@ -81,13 +86,20 @@ class Checkpoints:
         return intact
 
     def _set_aside(self, path: Path) -> None:
+        if self._looks:
+            self._note(Damage(segment=path, set_aside=None))
+            return
         folder = self.paths.damaged
         atomic_file.make_folder(folder)
         target = folder / path.name
         path.replace(target)
         atomic_file.sync_folder(path.parent)
         atomic_file.sync_folder(folder)
-        self.damages.append(Damage(segment=path, set_aside=target))
+        self._note(Damage(segment=path, set_aside=target))
+
+    def _note(self, damage: Damage) -> None:
+        if damage not in self.damages:  # where it was left it is found again
+            self.damages.append(damage)
 
     def settled_keys(self, consume: Callable[[pa.RecordBatchReader], T], *, retry_all: bool = False) -> T:
         """Give `consume` the keys with a verdict: `hash_hi, hash_lo, done, attempts`.
