@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -101,10 +102,22 @@ def _pieces(batch: pa.RecordBatch, text: str) -> Iterator[pa.RecordBatch]:
 
 
 def _text_bytes(column: pa.Array) -> int:
-    if not pt.is_dictionary(column.type):
-        return int(column.nbytes)
-    lengths = pc.binary_length(unchecked_bytes(column.dictionary))
-    return pc.sum(lengths.take(column.indices)).as_py() or 0
+    """Of the rows alone: views and dictionaries share their bytes with other rows."""
+    if pt.is_dictionary(column.type):
+        lengths = _lengths(column.dictionary).take(column.indices)
+    else:
+        lengths = _lengths(column)
+    return pc.sum(lengths).as_py() or 0
+
+
+def _lengths(values: pa.Array) -> pa.Array:
+    """Bytes of each value. Arrow counts no views; each has its length in the first 4 of its 16 bytes."""
+    if pt.is_null(values.type):
+        return pa.nulls(len(values), pa.int32())
+    if not (pt.is_string_view(values.type) or pt.is_binary_view(values.type)):
+        return pc.binary_length(unchecked_bytes(values))
+    heads = np.frombuffer(values.buffers()[1], np.int32)[::4][values.offset : values.offset + len(values)]
+    return pc.if_else(values.is_valid(), pa.array(heads), None)
 
 
 def _documents(
@@ -187,11 +200,11 @@ def text_values(column: pa.Array) -> list[Any]:
 
 
 def unchecked_bytes(column: pa.Array) -> pa.Array:
-    """The bytes of strings, unchecked; where a column can not be viewed so, a copy of it."""
+    """The bytes of strings, unchecked and not copied."""
     if not is_text(column.type):
         return column
     if pt.is_string_view(column.type):
-        return column.view(pa.binary_view()).cast(pa.large_binary())
+        return column.view(pa.binary_view())
     return column.view(pa.large_binary() if pt.is_large_string(column.type) else pa.binary())
 
 

@@ -157,6 +157,20 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
     "Arrow of strings that are no UTF-8": ({"a.arrow": arrow(pa.ipc.new_stream, text=not_utf8([b"a", b"\xff"]))}, "", ["a", replaced("\ufffd")]),
     "Arrow of a dictionary": ({"a.arrow": arrow(pa.ipc.new_stream, text=pa.array(["a", "b", "a"]).dictionary_encode())}, "", ["a", "b", "a"]),
     "Arrow of views": ({"a.arrow": arrow(pa.ipc.new_file, text=pa.array(["a" * 20, "b"], pa.string_view()))}, "", ["a" * 20, "b"]),
+    "Arrow of views of bytes": ({"a.arrow": arrow(pa.ipc.new_stream, text=pa.array([b"a", b"\xff" * 20, None], pa.binary_view()))}, "", ["a", replaced("\ufffd" * 20), EMPTY]),
+    "Arrow of views that are no UTF-8": ({"a.arrow": arrow(pa.ipc.new_stream, text=pa.array([b"\xff", b"b" * 20], pa.binary_view()).view(pa.string_view()))}, "", [replaced("\ufffd"), "b" * 20]),
+    "Arrow of a dictionary of views": (
+        {"a.arrow": arrow(pa.ipc.new_stream, text=pa.DictionaryArray.from_arrays(pa.array([1, 0]), pa.array(["a", "b" * 20], pa.string_view())))},
+        "", ["b" * 20, "a"],
+    ),
+    "Arrow of a dictionary of views of bytes": (
+        {"a.arrow": arrow(pa.ipc.new_stream, text=pa.DictionaryArray.from_arrays(pa.array([1, 0]), pa.array([b"a", b"b"], pa.binary_view())))},
+        "", ["b", "a"],
+    ),
+    "Arrow of a dictionary of nulls": (
+        {"a.arrow": arrow(pa.ipc.new_stream, text=pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.nulls(1)))},
+        "", [EMPTY] * 2,
+    ),
     "Arrow by its content": ({"a.bin": arrow(pa.ipc.new_stream, text=["a"])}, "a.bin", ["a"]),
     "a dataset of two files": (dataset("a", "b"), "", ["a", "b"]),
     "a dataset with a cache of a transformation": (dataset("a") | {"cache-0123.arrow": arrow(pa.ipc.new_stream, text=["z"])}, "", ["a"]),
@@ -363,6 +377,17 @@ def test_batches_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = read(tmp_path)
     assert texts == rows.texts
     assert max(len(batch) for batch in rows.batches) <= 50
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+def test_views_are_read_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType) -> None:
+    """Each row counts with its own bytes, not with those of the file."""
+    monkeypatch.setattr(batching, "BATCH_BYTES", 20_000)
+    texts = [f"{n:1000}" for n in range(200)]
+    column = pa.array([text.encode() for text in texts], pa.binary()).cast(kind)
+    rows = read(write(tmp_path, {"a.arrow": arrow(pa.ipc.new_stream, text=column)}))
+    assert texts == rows.texts
+    assert [25] * 8 == [len(batch) for batch in rows.batches]
 
 
 def test_what_is_passed_over_is_said(tmp_path: Path) -> None:
