@@ -67,8 +67,13 @@ def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | N
     columns = job.spec.columns
     wishes = ColumnWishes(text=wishes.text or columns.text, id=wishes.id or columns.id, kept=wishes.kept)
     folder = scratch_folder(job.paths.scratch, "stdin") if STDIN in given else None
-    stdin = copy(sys.stdin.buffer, Path(folder.name) / "stdin") if folder else None
-    found = find_files(given, is_batchrun_output, stdin=stdin, text=wishes.text)
+    try:
+        stdin = copy(sys.stdin.buffer, Path(folder.name) / "stdin") if folder else None
+        found = find_files(given, is_batchrun_output, stdin=stdin, text=wishes.text)
+    except BaseException:
+        if folder:
+            folder.cleanup()
+        raise
     return CorpusInput(
         given=given, files=found.files, wishes=wishes, limit=limit, notes=found.notes, copy=folder
     )

@@ -1,13 +1,15 @@
 """What a submit takes in: standard input, folders of text, compressed files; each through to its output."""
 
+import bz2
 import gzip
 import io
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from batchrun.errors import ExitCode
@@ -81,6 +83,59 @@ def test_a_bad_line_of_standard_input_says_so(bench: Bench, monkeypatch: pytest.
     """Not by the name of the copy."""
     assert 3 == submit_stdin(bench, monkeypatch, jsonl(ROWS) + b"{\n").code
     assert bench.output("out.parquet")[5]["error"].startswith("standard input, line 6 is no JSON: ")
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "two gzips": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),
+    "zstd": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+    "bzip2": bz2.compress,
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_compressed_standard_input_is_unpacked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """By its first bytes; it is the same corpus as what it holds."""
+    feed(monkeypatch, PACKED[kind](jsonl(ROWS)))
+    assert f"{len(ROWS):,}  to run" in bench.run("plan", "-").out
+    [plan] = bench.home.glob("checkpoints/*/seed-0/corpora/*/plan.json")
+    planned = plan.read_bytes()
+    feed(monkeypatch, jsonl(ROWS))
+    assert 0 == bench.run("plan", "-").code
+    assert planned == plan.read_bytes()
+
+
+NO_JSONL = {
+    # what comes on standard input, what it is taken for, and what to do
+    "CSV": (b"id,text\n1,a\n", "it looks like CSV", "Save it in a file that ends in .csv"),
+    "CSV in gzip": (gzip.compress(b"id,text\n1,a\n"), "it looks like CSV", "Save it in a file that ends in .csv"),
+    "CSV in Germany": (b"id;text\n1;a\n", "it looks like CSV with semicolons", "Save it in a file that ends in .csv"),
+    "TSV": (b"\xef\xbb\xbfid\ttext, more\n1\ta\n", "it looks like TSV", "Save it in a file that ends in .tsv"),
+    "an array": (b'[{"text": "a"},\n {"text": "b"}]\n', "it looks like a JSON array", "jq -c '.[]'"),
+    "an array in a line": (b'[{"text": "a"}]\n', "it looks like a JSON array", "jq -c '.[]'"),
+    "an object over lines": (b'{\n  "text": "a"\n}\n', "it looks like JSON over several lines", "jq -c ."),
+    "a page": (b"<html><p>a</html>\n", "it looks like HTML or XML", ".html"),
+    "UTF-16": ('{"text": "a"}\n'.encode("utf-16"), "it looks like binary data or UTF-16", "Save it"),
+    "a text": (b"Once upon a time\n", "it looks like plain text", ".txt"),
+    "gzip cut off": (gzip.compress(jsonl(ROWS))[:-9], "standard input is cut off or damaged", "Send it again, whole."),
+    "no gzip": (b"\x1f\x8bnone", "standard input is cut off or damaged", "Send it again, whole."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_JSONL)
+def test_standard_input_that_is_no_jsonl_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where none of its first lines is an object: not a million failed rows; and nothing stays on the disk."""
+    data, looks, what_to_do = NO_JSONL[name]
+    feed(monkeypatch, data)
+    result = bench.run("plan", "-")
+    assert ExitCode.CORPUS_UNUSABLE == result.code
+    assert looks in result.err
+    assert what_to_do in result.err
+    assert [] == list(bench.home.glob("buckets/**/stdin*"))
 
 
 def test_empty_standard_input_is_an_empty_output(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def command(
     quiet: bool,
 ) -> int:
     """Summarize CORPUS, or go on where the last run stopped. CORPUS are files, folders or globs: Parquet,
-    JSONL, CSV, TSV, Arrow and datasets, text and HTML; or - for JSONL on standard input.
+    JSONL, CSV, TSV, Arrow and datasets, text and HTML; or - for JSONL on standard input, compressed or not.
 
     What is finished is not computed again: the same command is the resume, and tomorrow's corpus
     costs only what changed.

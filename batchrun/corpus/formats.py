@@ -7,6 +7,9 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2"}
 """Endings of compressed files, with Arrow's names of the codecs."""
 
 
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd", "bz2": b"BZh"}
+
+
 class Format(StrEnum):
     PARQUET = "parquet"
     ARROW = "arrow"
@@ -73,6 +76,11 @@ def format_by_suffix(path: str) -> Format | None:
 
 def is_json(path: str) -> bool:
     return suffixes(path)[0] == ".json"
+
+
+def codec_by_content(head: bytes) -> str | None:
+    """Arrow's name of the codec of compressed bytes, by the first of them."""
+    return next((codec for codec, magic in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def format_by_content(head: bytes) -> Format | None:

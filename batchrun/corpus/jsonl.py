@@ -55,6 +55,16 @@ def peek(file: CorpusFile) -> dict[str, str]:
     return known
 
 
+def may_hold_objects(file: CorpusFile) -> bool:
+    """Whether there is an object among the first rows, or no row at all, or one too long to be looked at."""
+    is_empty = True
+    for line in islice(_lines(file), PEEK_ROWS):
+        is_empty = False
+        if line.content is None or isinstance(_parse(line.content), dict):
+            return True
+    return is_empty
+
+
 def choose_columns(
     file: CorpusFile, *, text: str | None, id: str | None, kept: Sequence[str]
 ) -> tuple[Columns, dict[str, pa.DataType]]:

@@ -34,7 +34,9 @@ class Damage:
 
     def __str__(self) -> str:
         if self.set_aside is None:
-            return f"segment {self.segment} is damaged; the next run sets it aside and computes its rows again"
+            return (
+                f"segment {self.segment} is damaged; the next run sets it aside and computes its rows again"
+            )
         return (
             f"segment {self.segment} is damaged; set aside as {self.set_aside}, its rows are computed again"
         )

@@ -380,7 +380,9 @@ def test_batches_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
-def test_views_are_read_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType) -> None:
+def test_views_are_read_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
     """Each row counts with its own bytes, not with those of the file."""
     monkeypatch.setattr(batching, "BATCH_BYTES", 20_000)
     texts = [f"{n:1000}" for n in range(200)]

@@ -48,7 +48,9 @@ def test_a_damaged_segment_is_set_aside(damage: str, tmp_path: Path) -> None:
     reader = open_store(tmp_path, "reader")
     assert 1 == reader.table().num_rows
     assert [path] == [found.segment for found in reader.damages]
-    assert reader.damages[0].set_aside.exists()
+    target = reader.damages[0].set_aside
+    assert target is not None
+    assert target.exists()
     assert not path.exists()
     assert str(path) in str(reader.damages[0])
 
