@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from batchrun.errors import CorpusError
 
@@ -42,9 +43,10 @@ def choose(
 
     Raises CorpusError listing the columns where one is missing or several would do.
     """
-    for name in (text, id, *kept):
-        if name is not None and name not in known:
-            raise CorpusError(f"{source} has no column {name!r}; it has {_listing(known)}", _proposal(known))
+    for option, names in {"--text-column": (text,), "--id-column": (id,), "--keep-columns": kept}.items():
+        for name in names:
+            if name is not None and name not in known:
+                raise missing(source, name, known, option)
     conventional = known if own is None else {name: known[name] for name in known if name in own}
     text = text or _by_convention(source, conventional, TEXT_NAMES, "text")
     if text is None:
@@ -54,6 +56,16 @@ def choose(
         )
     id = id or _by_convention(source, conventional, [name for name in ID_NAMES if name != text], "id")
     return Columns(id=id, text=text, kept=tuple(kept))
+
+
+def missing(source: str, name: str, known: Mapping[str, str], option: str) -> CorpusError:
+    """The error for a column that is not there: it lists those that are and proposes the nearest."""
+    near = get_close_matches(name, known, 1)
+    if option == "--text-column":
+        proposal = _naming(near[0]) if near else _proposal(known)
+    else:
+        proposal = f"Did you mean {option} {near[0]}?" if near else f"Name one that it has with {option}."
+    return CorpusError(f"{source} has no column {name!r}; it has {_listing(known)}", proposal)
 
 
 def _by_convention(source: str, known: Mapping[str, str], names: Sequence[str], role: str) -> str | None:
@@ -72,4 +84,8 @@ def _listing(known: Mapping[str, str]) -> str:
 
 def _proposal(known: Mapping[str, str]) -> str:
     texts = [name for name, kind in known.items() if "string" in kind]
-    return f"Name the text column: --text-column {texts[0] if texts else 'NAME'}, or [columns] text in the job spec."
+    return _naming(texts[0] if texts else "NAME")
+
+
+def _naming(text: str) -> str:
+    return f"Name the text column: --text-column {text}, or [columns] text in the job spec."

@@ -1,6 +1,6 @@
 """A corpus: its files, its columns, and its rows as one stream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -9,11 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from batchrun.corpus import arrow_file, arrow_rows, delimited, jsonl, parquet, text_files
-from batchrun.corpus.columns import Columns
+from batchrun.corpus.columns import Columns, missing
 from batchrun.corpus.files import CorpusFile
 from batchrun.corpus.formats import Format
 from batchrun.documents import OUTPUT_COLUMNS, DocumentBatch
 from batchrun.errors import CorpusError
+
+LOOK_BYTES_IN_ALL = 1 << 30
+"""So much of all files is looked at for a column that the first rows of none have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,18 +139,21 @@ def open_corpus(
     are variables where a file has a column of that name. Raises CorpusError.
     """
     _check_kept(wishes.kept)
+    in_json = _json_columns(files, {name for name in (*wishes.kept, *named, wishes.text, wishes.id) if name})
     variables: set[str] = set()
     columns = []
     kinds: dict[str, list[pa.DataType]] = {name: [] for name in ("doc_id", *wishes.kept, *named)}
     for file in files:
         own = column_names(file) & set(named) if named else set()
-        variables |= own
-        more = sorted(own - {*wishes.kept, "doc_id"})  # the id is carried under this name anyway
-        chosen, types = _choose_columns(file, wishes, [*wishes.kept, *more])
+        of_rows = own | (in_json.keys() & set(named) if file.format is Format.JSONL else set())
+        variables |= of_rows
+        more = sorted(of_rows - {*wishes.kept, "doc_id"})  # the id is carried under this name anyway
+        chosen, types = _choose_columns(file, wishes, [*wishes.kept, *more], in_json)
         _check_named(file, chosen, own)
         columns.append(chosen)
         for name in kinds.keys() & types.keys():
             kinds[name].append(types[name])
+    _check_kept_in_json(files, wishes.kept, in_json)
     agreed = {name: _common_type(found) for name, found in kinds.items()}
     carried = {name: agreed[name] for name in ("doc_id", *wishes.kept)}
     differing = [name for name in carried if len({*kinds[name]} - {pa.null()}) > 1]
@@ -186,6 +192,29 @@ def _check_kept(kept: Sequence[str]) -> None:
             raise CorpusError(f"column {name!r} is to be kept twice", "Name it once in --keep-columns.")
 
 
+def _json_columns(files: Sequence[CorpusFile], sought: set[str]) -> dict[str, str]:
+    """The keys of JSON lines with their types, looked at until each of those sought is found, or far enough."""
+    known: dict[str, str] = {}
+    left = LOOK_BYTES_IN_ALL
+    for file in files if sought else ():
+        if file.format is Format.JSONL:
+            head = jsonl.peek(file, sought - known.keys() - file.partitions.keys() if left > 0 else ())
+            known = head.known | known
+            left -= head.num_bytes
+    return known
+
+
+def _check_kept_in_json(files: Sequence[CorpusFile], kept: Sequence[str], known: dict[str, str]) -> None:
+    """Raise CorpusError for a column to keep that no row has. Files of other formats have it, or were refused."""
+    if not known or any(file.format is not Format.JSONL for file in files):
+        return
+    known = {name: "string" for file in files for name in file.partitions} | known
+    for name in kept:
+        if name not in known:
+            source = files[0].label if len(files) == 1 else "the corpus"
+            raise missing(source, name, known, "--keep-columns")
+
+
 def _common_type(found: list[pa.DataType]) -> pa.DataType:
     known = [kind for kind in found if kind != pa.null()] or found
     if not known:
@@ -201,7 +230,7 @@ def column_names(file: CorpusFile) -> set[str]:
         case Format.ARROW:
             names = arrow_file.schema(file).names
         case Format.JSONL:
-            names = list(jsonl.peek(file))
+            names = list(jsonl.peek(file).known)
         case Format.CSV | Format.TSV:
             names = delimited.header(file)
         case Format.TEXT | Format.HTML:
@@ -210,7 +239,7 @@ def column_names(file: CorpusFile) -> set[str]:
 
 
 def _choose_columns(
-    file: CorpusFile, wishes: ColumnWishes, carried: Sequence[str]
+    file: CorpusFile, wishes: ColumnWishes, carried: Sequence[str], in_json: Collection[str]
 ) -> tuple[Columns, dict[str, pa.DataType]]:
     """The columns of a file, and the types in which it carries ids and other columns."""
     named: dict[str, Any] = {"text": wishes.text, "id": wishes.id, "kept": carried}
@@ -220,7 +249,7 @@ def _choose_columns(
         case Format.ARROW:
             return arrow_rows.choose_columns(file, arrow_file.schema(file), **named)
         case Format.JSONL:
-            return jsonl.choose_columns(file, **named)
+            return jsonl.choose_columns(file, **named, elsewhere=in_json)
         case Format.CSV | Format.TSV:
             return delimited.choose_columns(file, **named)
         case Format.TEXT | Format.HTML:

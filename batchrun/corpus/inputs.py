@@ -139,7 +139,7 @@ def _is_other_table(path: str, text: str | None) -> bool:
         if format_by_suffix(path) in {Format.CSV, Format.TSV}:
             known = delimited.header(_file(path))
         elif is_json(path):
-            known = [*jsonl.peek(_file(path))]
+            known = [*jsonl.peek(_file(path)).known]
         else:
             return False
     except CorpusError:

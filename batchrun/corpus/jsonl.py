@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any
@@ -10,13 +10,15 @@ from typing import IO, Any
 import pyarrow as pa
 
 from batchrun.corpus.batching import MAX_ROW_BYTES, bounded
-from batchrun.corpus.columns import Columns, choose
+from batchrun.corpus.columns import TEXT_NAMES, Columns, choose
 from batchrun.corpus.files import CorpusFile, opened, unreadable
 from batchrun.corpus.text import TextColumn, without_surrogates
 from batchrun.documents import DocumentBatch, Verdict
 from batchrun.records import ErrorType, Flag, RowStatus
 
 PEEK_ROWS = 100
+LOOK_BYTES = 16 << 20
+"""So far into a file a column is looked for that its first rows do not have: a quarter of a second."""
 
 
 class JsonTypes:
@@ -42,17 +44,37 @@ class JsonTypes:
         return single.get(next(iter(kinds)), pa.string()) if len(kinds) == 1 else pa.string()
 
 
-def peek(file: CorpusFile) -> dict[str, str]:
-    """The keys of the first rows, with their JSON types; empty where no row is an object."""
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The keys of the first rows, with their JSON types, none where no row is an object. `is_whole`: there are
+    no other rows.
+    """
+
+    known: dict[str, str]
+    num_bytes: int
+    is_whole: bool
+
+
+def peek(file: CorpusFile, wanted: Collection[str] = (), one_of: Collection[str] = ()) -> Head:
+    """Look at the first rows; as far as LOOK_BYTES where one of `wanted`, or each of `one_of`, is not in them."""
     known: dict[str, str] = {}
-    for line in islice(_lines(file), PEEK_ROWS):
-        row = None if line.content is None else _parse(line.content)
-        if isinstance(row, dict):
-            for name, value in row.items():
-                key = without_surrogates(name)
-                if known.get(key, "null") == "null":
-                    known[key] = _json_type(value)
-    return known
+    num_bytes = 0
+    for number, line in enumerate(_lines(file)):
+        is_found = known.keys() >= set(wanted) and (not one_of or not known.keys().isdisjoint(one_of))
+        if number >= PEEK_ROWS and (is_found or num_bytes >= LOOK_BYTES):
+            return Head(known=known, num_bytes=num_bytes, is_whole=False)
+        num_bytes += _size(line)
+        _add_keys(known, line)
+    return Head(known=known, num_bytes=num_bytes, is_whole=True)
+
+
+def _add_keys(known: dict[str, str], line: "_Line") -> None:
+    row = None if line.content is None else _parse(line.content)
+    if isinstance(row, dict):
+        for name, value in row.items():
+            key = without_surrogates(name)
+            if known.get(key, "null") == "null":
+                known[key] = _json_type(value)
 
 
 def may_hold_objects(file: CorpusFile) -> bool:
@@ -66,13 +88,23 @@ def may_hold_objects(file: CorpusFile) -> bool:
 
 
 def choose_columns(
-    file: CorpusFile, *, text: str | None, id: str | None, kept: Sequence[str]
+    file: CorpusFile,
+    *,
+    text: str | None,
+    id: str | None,
+    kept: Sequence[str],
+    elsewhere: Collection[str] = (),
 ) -> tuple[Columns, dict[str, pa.DataType]]:
-    """The columns of a file and the types they are carried in. A kept one may be missing in the first rows.
+    """The columns of a file and the types they are carried in. A kept one may be missing, and so may text and id
+    where other files have them (`elsewhere`) and this one is too large to be looked through.
 
     Raises CorpusError where text or id are missing or ambiguous.
     """
-    known = peek(file)
+    wanted = {name for name in (text, id) if name is not None} - file.partitions.keys()
+    head = peek(file, wanted, () if text else TEXT_NAMES)
+    known = head.known
+    if known and not head.is_whole:
+        known = dict.fromkeys(wanted.intersection(elsewhere), "null") | known
     if not known:  # no row is an object, so none has an id of any type
         return Columns(id=id, text=text or "text", kept=tuple(kept)), {}
     own, known = known, dict.fromkeys(file.partitions, "string") | known

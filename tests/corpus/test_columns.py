@@ -48,8 +48,11 @@ NAME_IT = "Name the text column: --text-column {}, or [columns] text in the job 
     [
         (KNOWN, {}, f"c has no text column (text, body, content); it has {ALL_OF_KNOWN}", NAME_IT.format("article")),
         (KNOWN, {"text": "artcle"}, f"c has no column 'artcle'; it has {ALL_OF_KNOWN}", NAME_IT.format("article")),
-        (KNOWN, {"id": "id"}, f"c has no column 'id'; it has {ALL_OF_KNOWN}", NAME_IT.format("article")),
-        (KNOWN, {"kept": ["url"]}, f"c has no column 'url'; it has {ALL_OF_KNOWN}", NAME_IT.format("article")),
+        (KNOWN, {"text": "titel"}, f"c has no column 'titel'; it has {ALL_OF_KNOWN}", NAME_IT.format("title")),
+        (KNOWN, {"id": "id"}, f"c has no column 'id'; it has {ALL_OF_KNOWN}", "Name one that it has with --id-column."),
+        (KNOWN, {"id": "kye"}, f"c has no column 'kye'; it has {ALL_OF_KNOWN}", "Did you mean --id-column key?"),
+        (KNOWN, {"kept": ["url"]}, f"c has no column 'url'; it has {ALL_OF_KNOWN}", "Name one that it has with --keep-columns."),
+        (KNOWN, {"kept": ["titles"]}, f"c has no column 'titles'; it has {ALL_OF_KNOWN}", "Did you mean --keep-columns title?"),
         (
             {"text": "string", "body": "string"},
             {},

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batchrun.corpus import batching
+from batchrun.corpus import batching, jsonl
+from batchrun.corpus.corpus import ColumnWishes, open_corpus
+from batchrun.corpus.inputs import find_files
 from batchrun.errors import CorpusError
 from batchrun.records import ErrorType, Flag, RowStatus
 from tests.corpus.reading import open_paths, read, write_lines
@@ -144,9 +146,77 @@ def test_row_numbers_are_ids_where_there_are_none(tmp_path: Path) -> None:
 def test_columns_are_named_by_option(tmp_path: Path) -> None:
     """Text, id and kept columns; a row without one has null there."""
     path = write_lines(tmp_path / "a.jsonl", [{"t": "a", "key": 1, "url": "u"}, {"t": "b", "key": 2}])
-    rows = read(path, text="t", id="key", kept=("url", "never"))
+    rows = read(path, text="t", id="key", kept=("url",))
     assert (["a", "b"], pa.array([1, 2])) == (rows.texts, rows.output())
-    assert (pa.array(["u", None]), pa.nulls(2, pa.string())) == (rows.output("url"), rows.output("never"))
+    assert pa.array(["u", None]) == rows.output("url")
+
+
+HEAD = [{"other": n} for n in range(150)]
+"""More rows than are looked at where nothing is missed."""
+BODY = [{"body": "a", "key": 7, "url": "u"}]
+
+
+@pytest.mark.parametrize(
+    ("files", "wishes"),
+    [
+        ([HEAD + BODY], {}),
+        ([HEAD + BODY], {"text": "body", "id": "key", "kept": ("url",)}),
+        ([BODY, HEAD + BODY], {"text": "body", "id": "key", "kept": ("url",)}),
+        ([HEAD + BODY, BODY], {"id": "key", "kept": ("url",)}),
+    ],
+)
+def test_columns_are_looked_for_behind_the_first_rows(
+    tmp_path: Path, files: list[list[Any]], wishes: dict[str, Any]
+) -> None:
+    """Rows without the key are skipped, as ever; those with it are read."""
+    paths = [write_lines(tmp_path / f"{n}.jsonl", rows) for n, rows in enumerate(files)]
+    rows = read(*paths, **wishes)
+    present = [row for some in files for row in some]
+    assert [row.get("body", SKIPPED) for row in present] == rows.outcomes
+    if "id" in wishes:
+        assert [row.get("key") for row in present] == rows.output().to_pylist()
+        assert [row.get("url") for row in present] == rows.output("url").to_pylist()
+
+
+def test_columns_of_the_prompt_are_looked_for_behind_the_first_rows(tmp_path: Path) -> None:
+    """In each file whose rows may have them, whichever has them first."""
+    paths = [write_lines(tmp_path / f"{n}.jsonl", rows) for n, rows in enumerate([BODY + HEAD, HEAD + BODY])]
+    found = find_files([str(path) for path in paths], lambda _: False).files
+    corpus = open_corpus(found, ColumnWishes(text="body"), None, ["url", "never"])
+    assert ["url"] == list(corpus.variables)
+    found_words = [batch.variables for batch in corpus.batches()]
+    words = [word for batch in found_words if batch is not None for word in batch["url"].to_pylist()]
+    assert ["u", *[None] * 300, "u"] == words
+
+
+def test_a_large_file_may_have_its_first_texts_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another file has the column; a name that no file has is an error all the same."""
+    monkeypatch.setattr(jsonl, "LOOK_BYTES", 100)
+    late = write_lines(tmp_path / "a.jsonl", HEAD + BODY)
+    early = write_lines(tmp_path / "b.jsonl", BODY)
+    assert [*[SKIPPED] * 150, "a", "a"] == read(late, early, text="body").outcomes
+    with pytest.raises(CorpusError, match="has no column 'body'"):
+        read(late, text="body")
+
+
+@pytest.mark.parametrize(
+    ("files", "wishes", "reason", "hint"),
+    [
+        ([HEAD + BODY], {"text": "bdy"}, "{0} has no column 'bdy'; it has other (number), body (string), ", "--text-column body"),
+        ([HEAD + BODY], {"id": "keys"}, "{0} has no column 'keys'; it has other (number), ", "Did you mean --id-column key?"),
+        ([HEAD + BODY], {"kept": ("urls",)}, "{0} has no column 'urls'; it has other (number), ", "Did you mean --keep-columns url?"),
+        ([BODY, BODY], {"kept": ("url", "urls")}, "the corpus has no column 'urls'; it has body (string), ", "Did you mean --keep-columns url?"),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_row_has_is_an_error(
+    tmp_path: Path, files: list[list[Any]], wishes: dict[str, Any], reason: str, hint: str
+) -> None:
+    """It lists what there is and proposes the nearest; a column of nulls would be noticed in the morning."""
+    paths = [write_lines(tmp_path / f"{n}.jsonl", rows) for n, rows in enumerate(files)]
+    with pytest.raises(CorpusError) as caught:
+        open_paths(*paths, **wishes)
+    assert caught.value.reason.startswith(reason.format(*paths)), caught.value.reason
+    assert hint in caught.value.hint
 
 
 def test_columns_are_found_in_the_first_rows(tmp_path: Path) -> None:
