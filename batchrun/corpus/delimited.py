@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import pyarrow as pa
 
 from batchrun.corpus.batching import MAX_ROW_BYTES, bounded
-from batchrun.corpus.columns import Columns, choose
+from batchrun.corpus.columns import TEXT_NAMES, Columns, choose
 from batchrun.corpus.files import CorpusFile, opened, unreadable
 from batchrun.corpus.formats import Format
 from batchrun.corpus.text import TextColumn
@@ -22,6 +23,8 @@ from batchrun.records import ErrorType
 
 DELIMITERS = (",", ";", "\t", "|")
 HEAD_BYTES = 1 << 16
+PIECE_CHARS = 1 << 20
+LINE_ENDS = ("\n", "\r")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +34,7 @@ class _Row:
     line: int
     fields: list[str]
     problem: str | None = None
+    error_type: ErrorType = ErrorType.INVALID_CSV
 
     @property
     def size(self) -> int:
@@ -96,7 +100,8 @@ def _parsed(file: CorpusFile) -> Iterator[_Row]:
     try:
         with opened(file) as stream, _decoded(stream) as text:
             lines = _Lines(text)
-            reader = csv.reader(lines, delimiter=_delimiter(file), strict=True)
+            delimiter = _delimiter(file)
+            reader = csv.reader(lines, delimiter=delimiter, strict=True)
             while True:
                 number = lines.number + 1
                 try:
@@ -106,6 +111,11 @@ def _parsed(file: CorpusFile) -> Iterator[_Row]:
                 except csv.Error as error:
                     lines.go_back()
                     yield _Row(line=number, fields=[], problem=f"is no CSV: {error}")
+                except _TooLargeError:
+                    reader = csv.reader(
+                        lines, delimiter=delimiter, strict=True
+                    )  # and a buffer of half a GB goes
+                    yield _too_large(number, is_line=lines.go_back() is None)
                 else:
                     lines.forget()
                     if fields:
@@ -114,36 +124,79 @@ def _parsed(file: CorpusFile) -> Iterator[_Row]:
         raise unreadable(file, error, f" after line {number - 1:,}") from error
 
 
+def _too_large(number: int, *, is_line: bool) -> _Row:
+    most = f"{MAX_ROW_BYTES >> 20} MiB"
+    if is_line:
+        problem, kind = f"is longer than {most}", ErrorType.TEXT_TOO_LARGE
+    else:
+        problem, kind = f"is no CSV: a quote is not closed within {most}", ErrorType.INVALID_CSV
+    return _Row(line=number, fields=[], problem=problem, error_type=kind)
+
+
+class _TooLargeError(Exception):
+    """A row has more than MAX_ROW_BYTES characters."""
+
+
 class _Lines:
     """Lines of a text, counted, with those of the present row kept: a quote that never ends takes all rows
-    behind it for its field, and these are read again without it.
+    behind it for its field, and these are read again without it. Holds no more than MAX_ROW_BYTES characters.
     """
 
-    def __init__(self, text: Iterator[str]) -> None:
+    def __init__(self, text: io.TextIOWrapper) -> None:
         self.number = 0
-        self._text = text
-        self._row: list[str] = []
-        self._again: deque[str] = deque()
+        self._lines = _bounded_lines(text)
+        self._row: list[str | None] = []
+        self._size = 0
+        self._again: deque[str | None] = deque()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._text)
+        line = self._again.popleft() if self._again else next(self._lines)
         self._row.append(line)
         self.number += 1
+        if line is None:
+            raise _TooLargeError
+        self._size += len(line)
+        if self._size > MAX_ROW_BYTES:
+            raise _TooLargeError
         return line
 
     def forget(self) -> None:
         """The row is good."""
         self._row.clear()
+        self._size = 0
 
-    def go_back(self) -> None:
-        """Go on behind the first line of the row."""
-        behind = self._row[1:]
+    def go_back(self) -> str | None:
+        """Go on behind the first line of the row, which is returned."""
+        first, *behind = self._row
         self._again.extendleft(reversed(behind))
         self.number -= len(behind)
         self.forget()
+        return first
+
+
+def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str | None]:
+    """Lines; None for one over MAX_ROW_BYTES characters, which is passed over in pieces."""
+    while line := text.readline(PIECE_CHARS):
+        if len(line) == PIECE_CHARS and not line.endswith(LINE_ENDS):
+            yield _whole(line, text)
+        else:
+            yield line if len(line) <= MAX_ROW_BYTES else None
+
+
+def _whole(begin: str, text: io.TextIOWrapper) -> str | None:
+    pieces, size = [begin], len(begin)
+    while piece := text.readline(PIECE_CHARS):
+        size += len(piece)
+        if size <= MAX_ROW_BYTES:
+            pieces.append(piece)
+        else:
+            pieces.clear()
+        if piece.endswith(LINE_ENDS):
+            break
+    return "".join(pieces) if size <= MAX_ROW_BYTES else None
 
 
 @contextmanager
@@ -159,12 +212,20 @@ def _decoded(stream: io.BufferedReader) -> Iterator[io.TextIOWrapper]:
 
 
 def _delimiter(file: CorpusFile) -> str:
-    """Of TSV the tab; of CSV the comma, or where the first line has none what it has instead."""
+    """Of TSV the tab; of CSV what parts a header with a text column, else one of the most columns; in doubt
+    the comma.
+    """
     if file.format is Format.TSV:
         return "\t"
     with opened(file) as stream, _decoded(stream) as text:
-        head = text.readline(HEAD_BYTES)
-    return "," if "," in head else max(DELIMITERS, key=head.count)
+        lines = iter(partial(text.readline, HEAD_BYTES), "")
+        head = next((line for line in lines if line.strip()), "")
+    return max(DELIMITERS, key=lambda delimiter: _worth(head, delimiter))
+
+
+def _worth(head: str, delimiter: str) -> tuple[bool, int]:
+    names = next(csv.reader([head], delimiter=delimiter), [])
+    return not set(TEXT_NAMES).isdisjoint(names), len(names)
 
 
 def _documents(
@@ -185,7 +246,7 @@ def _documents(
             value |= {name: row.fields[places[name]] for name in columns.names if name in places}
             texts.add(_bytes_if_broken(value[columns.text]), where)
         else:
-            texts.fail(ErrorType.INVALID_CSV, f"{where} {row.problem}")
+            texts.fail(row.error_type, f"{where} {row.problem}")
         carried["doc_id"].append(_shown(value.get(columns.id)) if columns.id else number)
         for name in columns.kept:
             carried[name].append(_shown(value.get(name)))

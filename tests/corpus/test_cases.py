@@ -122,6 +122,10 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
     "CSV with bytes that are no UTF-8": ({"a.csv": b"text,id\na\xe6\xbc,1\nb,2\n"}, "", [replaced("a\ufffd"), "b"]),
     "CSV without rows": ({"a.csv": b"text,id\n"}, "", []),
     "CSV without a last newline": ({"a.csv": b"text\na"}, "", ["a"]),
+    "CSV with semicolons and a comma in the header": ({"a.csv": b"id;text;price, EUR\n1;a,b;3,50\n"}, "", ["a,b"]),
+    "CSV with semicolons and a quoted comma in the header": ({"a.csv": b'"id, or number";text\n1;a,b\n'}, "", ["a,b"]),
+    "CSV with commas and semicolons in the header": ({"a.csv": b"text,a;b;c;d\na;b,1\n"}, "", ["a;b"]),
+    "CSV with semicolons behind a blank line": ({"a.csv": b"\n\nid;text\n1;a,b\n"}, "", ["a,b"]),
     "CSV with semicolons": ({"a.csv": b"id;text\n1;a,b\n"}, "", ["a,b"]),
     "CSV with carriage returns alone": ({"a.csv": b"id,text\r1,a\r2,b\r"}, "", ["a", "b"]),
     "TSV": ({"a.tsv": b"id\ttext\n1\ta,b\n"}, "", ["a,b"]),
@@ -343,10 +347,12 @@ def test_the_rows_before_a_cut_are_read(tmp_path: Path) -> None:
     ("files", "expected"),
     [
         ({"a.jsonl": lines({"text": "x" * 5000}, HELLO)}, TOO_LARGE),
-        ({"a.csv": b"text\n" + b"x" * 5000 + b"\nhello\n"}, BAD_CSV),
+        ({"a.csv": b"text\n" + b"x" * 5000 + b"\nhello\n"}, TOO_LARGE),
+        ({"a.csv": b'text\n"' + b"x" * 5000 + b"\nhello\n"}, TOO_LARGE),
+        ({"a.csv": b"text\r\n" + b"x" * 5000 + b"\r\nhello\r\n"}, TOO_LARGE),
         ({"a.txt": b"x" * 5000, "b.txt": b"hello"}, TOO_LARGE),
     ],
-    ids=["JSONL", "CSV", "text"],
+    ids=["JSONL", "CSV", "CSV with an open quote", "CSV with CRLF", "text"],
 )
 def test_what_is_too_large_to_hold_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Files, expected: str
@@ -357,6 +363,26 @@ def test_what_is_too_large_to_hold_fails_alone(
     for module in (delimited, jsonl, text_files):
         monkeypatch.setattr(module, "MAX_ROW_BYTES", 2000)
     assert [expected, "hello"] == read(write(tmp_path, files)).outcomes
+
+
+def test_a_quote_that_is_not_closed_does_not_eat_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row that it opens fails, the rows behind it are read; so is what is behind a line too long to hold."""
+    from batchrun.corpus import delimited
+
+    monkeypatch.setattr(delimited, "MAX_ROW_BYTES", 2000)
+    monkeypatch.setattr(delimited, "PIECE_CHARS", 300)
+    texts = [f"text {n}" for n in range(1000)]
+    data = "\n".join(
+        ["text,id", '"open,1', *[f"{text},2" for text in texts], "x" * 5000, '"a\nb",3', "y" * 900 + ",4"]
+    )
+    rows = read(write(tmp_path, {"a.csv": data.encode()}))
+    assert [BAD_CSV, *texts, TOO_LARGE, "a\nb", "y" * 900] == rows.outcomes
+    assert [
+        f"{tmp_path}/a.csv, line 2 is no CSV: a quote is not closed within 0 MiB",
+        f"{tmp_path}/a.csv, line 1003 is longer than 0 MiB",
+    ] == [verdict.error for verdict in rows.verdicts.values()]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "csv", "txt"])
