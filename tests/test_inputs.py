@@ -117,7 +117,7 @@ NO_JSONL = {
     "an array in a line": (b'[{"text": "a"}]\n', "it looks like a JSON array", "jq -c '.[]'"),
     "an object over lines": (b'{\n  "text": "a"\n}\n', "it looks like JSON over several lines", "jq -c ."),
     "a page": (b"<html><p>a</html>\n", "it looks like HTML or XML", ".html"),
-    "UTF-16": ('{"text": "a"}\n'.encode("utf-16"), "it looks like binary data or UTF-16", "Save it"),
+    "CSV in UTF-16": ("id,text\n1,a\n".encode("utf-16"), "it looks like binary data or UTF-16", "Save it"),
     "a text": (b"Once upon a time\n", "it looks like plain text", ".txt"),
     "gzip cut off": (gzip.compress(jsonl(ROWS))[:-9], "standard input is cut off or damaged", "Send it again, whole."),
     "no gzip": (b"\x1f\x8bnone", "standard input is cut off or damaged", "Send it again, whole."),

@@ -1,6 +1,5 @@
 """Reading CSV and TSV: every value is text as written; a broken row is one failed row with its line."""
 
-import codecs
 import csv
 import io
 from collections import deque
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from batchrun.corpus.batching import MAX_ROW_BYTES, bounded
 from batchrun.corpus.columns import TEXT_NAMES, Columns, choose
-from batchrun.corpus.files import CorpusFile, opened, unreadable
+from batchrun.corpus.files import CorpusFile, is_utf16, opened, unreadable
 from batchrun.corpus.formats import Format
 from batchrun.corpus.text import TextColumn
 from batchrun.documents import DocumentBatch
@@ -202,8 +201,7 @@ def _whole(begin: str, text: io.TextIOWrapper) -> str | None:
 @contextmanager
 def _decoded(stream: io.BufferedReader) -> Iterator[io.TextIOWrapper]:
     """Text by its byte-order mark, else UTF-8; bytes that are none become surrogates, to be found later."""
-    is_utf16 = stream.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    encoding, errors = ("utf-16", "replace") if is_utf16 else ("utf-8-sig", "surrogateescape")
+    encoding, errors = ("utf-16", "replace") if is_utf16(stream) else ("utf-8-sig", "surrogateescape")
     text = io.TextIOWrapper(stream, encoding, errors, newline="")
     try:
         yield text

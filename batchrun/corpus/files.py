@@ -1,5 +1,6 @@
 """A file of the corpus: where it is, what it is, and its bytes, unpacked."""
 
+import codecs
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,11 @@ def opened(file: CorpusFile) -> Iterator[io.BufferedReader]:
             )
         unpacked = pa.CompressedInputStream(raw, file.codec)
         yield io.BufferedReader(unpacked, BUFFER_BYTES)
+
+
+def is_utf16(stream: io.BufferedReader) -> bool:
+    """By its byte-order mark; without one a text is UTF-8."""
+    return stream.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def is_damage(error: OSError) -> bool:

@@ -1,21 +1,23 @@
 """Reading JSONL: each line parsed alone, so a broken line is one failed row."""
 
 import codecs
+import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, AnyStr
 
 import pyarrow as pa
 
 from batchrun.corpus.batching import MAX_ROW_BYTES, bounded
 from batchrun.corpus.columns import TEXT_NAMES, Columns, choose
-from batchrun.corpus.files import CorpusFile, opened, unreadable
+from batchrun.corpus.files import CorpusFile, is_utf16, opened, unreadable
 from batchrun.corpus.text import TextColumn, without_surrogates
 from batchrun.documents import DocumentBatch, Verdict
 from batchrun.records import ErrorType, Flag, RowStatus
 
+LINE_ENDS = ("\n", ord("\n"))
 PEEK_ROWS = 100
 LOOK_BYTES = 16 << 20
 """So far into a file a column is looked for that its first rows do not have: a quarter of a second."""
@@ -153,11 +155,22 @@ def _lines(file: CorpusFile) -> Iterator[_Line]:
         raise unreadable(file, error, f" after line {number:,}") from error
 
 
-def _raw_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Lines; of one over MAX_ROW_BYTES its beginning alone, a byte longer than that."""
+def _raw_lines(stream: io.BufferedReader) -> Iterator[bytes]:
+    """Lines in UTF-8; of one over MAX_ROW_BYTES its beginning alone, a byte longer than that."""
+    if not is_utf16(stream):
+        yield from _pieces(stream)
+        return
+    text = io.TextIOWrapper(stream, "utf-16", "replace", newline="\n")
+    try:
+        yield from (line.encode() for line in _pieces(text))
+    finally:
+        text.detach()
+
+
+def _pieces(stream: IO[AnyStr]) -> Iterator[AnyStr]:
     while line := stream.readline(MAX_ROW_BYTES + 1):
         yield line
-        while len(line) > MAX_ROW_BYTES and not line.endswith(b"\n"):
+        while len(line) > MAX_ROW_BYTES and line[-1] not in LINE_ENDS:
             line = stream.readline(MAX_ROW_BYTES + 1)
 
 

@@ -45,7 +45,7 @@ def _opened(file: CorpusFile, read_dictionary: list[str] | None = None) -> pq.Pa
         return pq.ParquetFile(
             file.path, pre_buffer=False, buffer_size=1 << 20, read_dictionary=read_dictionary
         )
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         what = "is empty (0 bytes)" if file.size == 0 else "is not readable as Parquet"
         detail = "" if file.size == 0 else f": {str(error).splitlines()[0]}"
         raise CorpusError(

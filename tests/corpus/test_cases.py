@@ -85,6 +85,8 @@ CASES: dict[str, tuple[Files, str, list[Any]]] = {
     "JSONL in two gzips, one behind the other": ({"a.jsonl.gz": gz(lines(HELLO)) * 2}, "", ["hello"] * 2),
     "JSONL in two zstd frames": ({"a.jsonl.zst": zst(lines(HELLO)) * 2}, "", ["hello"] * 2),
     "JSONL with a mark and CRLF, in gzip": ({"a.jsonl.gz": gz(b'\xef\xbb\xbf{"text":"a"}\r\n\r\n')}, "", ["a"]),
+    "JSONL in UTF-16": ({"a.jsonl": '{"text":"hé"}\n\n{"text":"\u2028b"}'.encode("utf-16")}, "", ["hé", "\u2028b"]),
+    "JSONL in UTF-16, in gzip, cut inside a character": ({"a.jsonl.gz": gz('{"text":"é"}\n{"text":"b"}\n'.encode("utf-16")[:-3])}, "", ["é", BAD_JSON]),
     "JSONL by its content": ({"a.log": lines(HELLO)}, "a.log", ["hello"]),
     "JSONL by its content, in gzip": ({"a.gz": gz(lines(HELLO))}, "a.gz", ["hello"]),
     "JSONL without rows": ({"a.jsonl": b""}, "", []),
