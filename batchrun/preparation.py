@@ -20,7 +20,7 @@ from batchrun.prompts.frames import names_in
 from batchrun.reporter import Reporter
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
-from batchrun.store.publish import is_batchrun_output
+from batchrun.store.target import is_batchrun_output
 from batchrun.succession import last_complete
 from batchrun.telemetry.run_records import read_runs, timestamp
 from batchrun.workspace import CorpusPaths, corpus_id

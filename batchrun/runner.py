@@ -36,7 +36,7 @@ from batchrun.signals import StopSignals
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
 from batchrun.store.nested import NestedCalls
-from batchrun.store.publish import check_same_corpus, check_target
+from batchrun.store.target import check_same_corpus, check_target
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.requests import RequestLog, join_parts

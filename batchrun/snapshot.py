@@ -4,19 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from batchrun.documents import plain_values
 from batchrun.errors import InterruptedRunError
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
-from batchrun.publication import publish_plan
-from batchrun.records import RowCounts, RowStatus
+from batchrun.publication import failed_of_plan, publish_plan
+from batchrun.records import RowCounts
 from batchrun.runner import storage_errors
-from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
-from batchrun.store.publish import check_target
+from batchrun.store.target import check_target
 
 READER = "reader"
 
@@ -35,12 +31,10 @@ def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
     """The failed rows by now, in input order: where each stands, and why it failed."""
     plan = finished_plan(job, corpus_id)
     columns = ["source", "row", "error_type", "error"]
-    with storage_errors(job.workspace.home), scratch_folder(job.paths.scratch, "rows") as folder:
-        target = Path(folder) / "rows.parquet"
-        publish_plan(job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER)
-        for batch in pq.ParquetFile(target).iter_batches(columns=[*columns, "doc_id", "status"]):
-            failed = batch.filter(pc.equal(batch["status"], RowStatus.FAILED))
-            ids = plain_values(failed["doc_id"])
+    with storage_errors(job.workspace.home):
+        store = Checkpoints(job.paths, READER)
+        for failed in failed_of_plan(job, job.paths.corpus(corpus_id), plan, store):
+            ids = plain_values(failed["doc_id"].combine_chunks())
             for row, plain in zip(failed.select(columns).to_pylist(), ids, strict=True):
                 yield row | {"doc_id": plain if isinstance(plain, int | str | None) else str(plain)}
 

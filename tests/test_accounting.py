@@ -309,6 +309,25 @@ def test_failures_are_counted_for_a_person(bench: Bench) -> None:
     assert "1 prompt_too_long (permanent)" in listed.err
 
 
+def test_failures_are_listed_without_an_output(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the plan and those of the engine, in input order; no summary is written or read for it."""
+    bench.submit(bench.corpus(texts(2)))
+    path = bench.corpus([*texts(2), "long " * 1000, *texts(4)[2:]])
+    with monkeypatch.context() as patch:
+        failing(patch, ErrorType.ENGINE_REJECTED)
+        job = bench.submit(path).json["job_id"]
+
+    def explode(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(publish, "_write", explode)
+    rows, totals = failures(bench, job)
+    assert [2, 3, 4] == [row["row"] for row in rows]
+    assert [2, 1] == [
+        totals["by_error_type"][kind]["rows"] for kind in ("engine_rejected", "prompt_too_long")
+    ]
+
+
 def test_verify_reads_wide_summaries(bench: Bench) -> None:
     """40 MB of summaries in 4,000 rows: only their hashes pass through the database."""
     spec = bench.write_spec()

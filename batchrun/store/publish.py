@@ -5,9 +5,9 @@ segments; then each range is put in order and zipped with the plan and the carri
 columns are Arrow all the way. Memory is that of one range.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -21,14 +21,13 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.database import Database, statements
-from batchrun.errors import AccountingError, DamageError, OutputError
+from batchrun.errors import AccountingError, DamageError
 from batchrun.records import RowCounts, RowStatus
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.partitions import Partitions
 from batchrun.store.rows import rows_of
-
-METADATA_KEY = b"batchrun"
+from batchrun.store.target import METADATA_KEY
 
 _MEMO_COLUMNS = {
     "summary": pa.string(),
@@ -61,65 +60,6 @@ class Publication:
     metadata: Mapping[str, Any]
 
 
-def is_batchrun_output(path: Path) -> bool:
-    """Whether batchrun made this file; False where it is no Parquet."""
-    try:
-        return METADATA_KEY in (pq.read_schema(path).metadata or {})
-    except (OSError, pa.ArrowInvalid):
-        return False
-
-
-def check_target(target: Path, inputs: list[Path]) -> None:
-    """Raise OutputError where `target` can not be written, is an input, or is somebody else's file."""
-    folder = target.parent
-    if not folder.is_dir():
-        raise OutputError(f"the folder of the output, {folder}, is not there", "Make it, or give another -o.")
-    if target.is_dir():
-        raise OutputError(f"the output {target} is a folder", "Give a file with -o.")
-    if any(path.exists() and target.exists() and path.samefile(target) for path in inputs):
-        raise OutputError(f"the output {target} is the corpus itself", "Give another path with -o.")
-    if target.exists() and not is_batchrun_output(target):
-        raise OutputError(
-            f"{target} exists and is not a batchrun output; it is not overwritten",
-            "Move it away, or give another path with -o.",
-        )
-    try:
-        probe = atomic_file.temporary_path(folder, "probe")
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise OutputError(
-            f"the folder of the output, {folder}, can not be written: {error.strerror}", "Give another -o."
-        ) from error
-
-
-def check_same_corpus(target: Path, inputs: list[str]) -> None:
-    """Raise OutputError where `target` holds the summaries of other inputs than these absolute paths. One that
-    was moved with its output is the same; of an output that does not say what it was made from, nothing is known.
-    """
-    made_from = _made_from(target)
-    if made_from and not _are_same(made_from, inputs):
-        raise OutputError(
-            f"{target} holds the summaries of another corpus, {', '.join(made_from)}; it is not overwritten",
-            "Give another path with -o, or move it away.",
-        )
-
-
-def _made_from(target: Path) -> list[str]:
-    try:
-        metadata = msgspec.json.decode(pq.read_schema(target).metadata[METADATA_KEY])
-        return [str(path) for path in metadata["corpus"]]
-    except (OSError, pa.ArrowInvalid, msgspec.DecodeError, KeyError, TypeError):
-        return []
-
-
-def _are_same(before: list[str], now: list[str]) -> bool:
-    if [os.path.realpath(path) for path in before] == [os.path.realpath(path) for path in now]:
-        return True
-    is_there = any(os.path.lexists(path) for path in before)
-    return not is_there and [*map(os.path.basename, before)] == [*map(os.path.basename, now)]
-
-
 def publish(publication: Publication, checkpoints: Checkpoints, target: Path, owner: str) -> RowCounts:
     """Write the output and put it in place of `target`; returns the rows by status.
 
@@ -128,14 +68,29 @@ def publish(publication: Publication, checkpoints: Checkpoints, target: Path, ow
     is then as it was.
     """
     counts: Counter[str] = Counter()
+    with (
+        _parts(publication, checkpoints, "located") as parts,
+        atomic_file.replacing(target, owner) as temporary,
+    ):
+        _write(publication, parts, temporary, counts)
+        return _balance(counts, publication.plan.metadata.num_rows, pq.read_metadata(temporary).num_rows)
+
+
+def failed_rows(publication: Publication, checkpoints: Checkpoints) -> Iterator[pa.Table]:
+    """The failed rows of an output, a range at a time, without writing it or reading any summary."""
+    with _parts(publication, checkpoints, "failed_located") as parts:
+        for table in _tables(publication, parts):
+            yield table.filter(pc.equal(table["status"], RowStatus.FAILED))
+
+
+@contextmanager
+def _parts(publication: Publication, checkpoints: Checkpoints, located: str) -> Iterator[Partitions]:
+    """The memo rows that the statement `located` chooses for the plan, by the plan's row groups."""
     with scratch_folder(checkpoints.paths.scratch, "publish") as name:
         folder = Path(name) / "parts"
-        parts = checkpoints.read(
-            lambda database, files: _partition(database, files, publication, folder), check_all=True
+        yield checkpoints.read(
+            lambda database, files: _partition(database, files, publication, folder, located), check_all=True
         )
-        with atomic_file.replacing(target, owner) as temporary:
-            _write(publication, parts, temporary, counts)
-            return _balance(counts, publication.plan.metadata.num_rows, pq.read_metadata(temporary).num_rows)
 
 
 def _balance(counts: Mapping[str, int], num_planned: int, num_written: int) -> RowCounts:
@@ -149,7 +104,9 @@ def _balance(counts: Mapping[str, int], num_planned: int, num_written: int) -> R
     return rows
 
 
-def _partition(database: Database, files: list[str], publication: Publication, folder: Path) -> Partitions:
+def _partition(
+    database: Database, files: list[str], publication: Publication, folder: Path, located: str
+) -> Partitions:
     """Cut the memo rows that the plan needs by its row groups."""
     named = statements(__package__)
     connection = database.connection
@@ -160,7 +117,7 @@ def _partition(database: Database, files: list[str], publication: Publication, f
     for keys in _planned_keys(publication.plan):
         connection.register("keys", keys)
         connection.execute("INSERT INTO planned SELECT * FROM keys")
-    connection.execute(named["located"])
+    connection.execute(named[located])
     parts = Partitions(folder)
     for file in files:
         for rows in rows_of(database, Path(file), named["located_rows"]):
@@ -191,18 +148,24 @@ def _planned_keys(plan: pq.ParquetFile) -> Iterator[pa.Table]:
 
 
 def _write(publication: Publication, parts: Partitions, temporary: Path, counts: Counter[str]) -> None:
-    schema = _schema(publication)
-    start = 0
-    with pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1) as writer:
-        for part in range(publication.plan.num_row_groups):
-            plan, carried = _row_group(publication.plan, part), _row_group(publication.carried, part)
-            memo = parts.take(part, "ordinal")
-            table = _join(publication, plan, carried, memo, start, schema)
-            assert table.num_rows == plan.num_rows == carried.num_rows, "rows in must be rows out"
+    with pq.ParquetWriter(temporary, _schema(publication), compression="zstd", compression_level=1) as writer:
+        for table in _tables(publication, parts):
             writer.write_table(table)
-            start += table.num_rows
             for item in pc.value_counts(table["status"]).to_pylist():
                 counts[item["values"]] += item["counts"]
+
+
+def _tables(publication: Publication, parts: Partitions) -> Iterator[pa.Table]:
+    """The rows of the output, a range at a time."""
+    schema = _schema(publication)
+    start = 0
+    for part in range(publication.plan.num_row_groups):
+        plan, carried = _row_group(publication.plan, part), _row_group(publication.carried, part)
+        memo = parts.take(part, "ordinal")
+        table = _join(publication, plan, carried, memo, start, schema)
+        assert table.num_rows == plan.num_rows == carried.num_rows, "rows in must be rows out"
+        yield table
+        start += table.num_rows
 
 
 def _row_group(file: pq.ParquetFile, part: int) -> pa.RecordBatch:

@@ -35,6 +35,10 @@ CREATE TEMP TABLE planned (part INTEGER, ordinal BIGINT, hash_hi UBIGINT, hash_l
 CREATE TEMP TABLE located AS
 SELECT part, ordinal, file, place FROM planned JOIN winner USING (hash_hi, hash_lo)
 
+-- failed_located: the same, of the failed ones alone
+CREATE TEMP TABLE located AS
+SELECT part, ordinal, file, place FROM planned JOIN winner USING (hash_hi, hash_lo) WHERE rank = 1
+
 -- located_rows: the rows of a file that the output needs, with the plan's row group and the row's number
 SELECT place, part, ordinal FROM located WHERE file = $file ORDER BY place
 

@@ -28,6 +28,8 @@ def rows_of(database: Database, path: Path, named: str) -> Iterator[pa.Table]:
         for batch in file.iter_batches(ROWS_AT_ONCE):
             end = start + batch.num_rows
             waiting = _filled(waiting, chosen, end)
+            if not waiting.num_rows:  # the rest of the segment is not asked for
+                return
             num_here = int(np.searchsorted(waiting["place"].to_numpy(), end))
             if num_here:
                 here = waiting.slice(0, num_here)
