@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work, WorkCounts, WorkOutline
-from batchrun.preparation import CorpusInput, longest_document, make_plan
+from batchrun.preparation import CorpusInput, longest_document, make_plan, plan_settings
 from batchrun.records import ErrorType, RunRecord
 from batchrun.reporter import Reporter
 from batchrun.runner import pending_since, storage_errors
@@ -41,7 +41,8 @@ def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
                     job, paths, corpus, checkpoints, "plan", reporter, pending_since(read_runs(paths.runs))
                 )
             reporter.finished()
-            with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys) as work:
+            tokens_read = plan_settings(job, tuple(plan.variables)).tokens_read
+            with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys, tokens_read) as work:
                 return _forecast(job, plan, work)
     finally:
         lock.release()

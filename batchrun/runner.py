@@ -27,7 +27,7 @@ from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work
-from batchrun.preparation import CorpusInput, make_plan
+from batchrun.preparation import CorpusInput, make_plan, plan_settings
 from batchrun.progress import Progress, rows_before
 from batchrun.publication import publish_plan
 from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState
@@ -160,7 +160,13 @@ class Run:
 
     def _open_work(self, plan: PlanRecord) -> Work:
         """What is left to run. Raises DamageError where the spool lacks some of it."""
-        work = Work(self.paths, plan, self.job.paths.scratch, self._settled)
+        work = Work(
+            self.paths,
+            plan,
+            self.job.paths.scratch,
+            self._settled,
+            lambda lengths: plan_settings(self.job, tuple(plan.variables)).tokens_read(lengths),
+        )
         if work.num_missing:
             work.close()
             raise DamageError(

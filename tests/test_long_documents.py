@@ -75,6 +75,19 @@ def test_the_plan_says_how_many_are_long(bench: Bench) -> None:
     assert [2, 1] == [outline["documents_by_bucket"][name] for name in ("long", "0–1K")]
 
 
+@pytest.mark.parametrize("policy", ["truncate", "map_reduce"])
+def test_the_plan_counts_what_is_read_of_long_documents(bench: Bench, policy: str) -> None:
+    """What is cut off is not read; parts have prompts of their own, and their summaries are merged."""
+    write_spec(bench, policy)
+    path = bench.corpus(["short", *(long_text(f"L{n}", 40 * (n + 1)) for n in range(3))])
+    planned = bench.run("plan", path, "--json").json
+    counts = planned["counts"]
+    assert counts["to_run_tokens"] == sum(planned["outline"]["tokens_by_bucket"].values())
+    result = bench.submit(path)
+    assert [0, 4] == [result.code, result.json["rows"]["ok"]]
+    assert result.json["tokens"]["input"] == pytest.approx(counts["to_run_tokens"], rel=0.1)
+
+
 def test_a_document_changed_in_its_last_tenth_computes_what_follows(bench: Bench) -> None:
     """The parts before the change are found under their keys, whatever the document's own key is now."""
     write_spec(bench)

@@ -51,6 +51,22 @@ class PlanSettings:
         """Of documents whose prompt names no column."""
         return self.room - self.prompts.document({}).num_tokens
 
+    def tokens_read(self, of_prompts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Of documents whose prompts have so many tokens whole, what their calls read: less of a truncated one; of
+        one in parts an estimate, as if parts were full and each summary as long as may be and merged once.
+        """
+        is_long = of_prompts > self.room
+        if self.policy == "truncate" or not is_long.any():
+            return np.minimum(of_prompts, self.room)
+        part_room = max(1, self.part_room("", {}))
+        frame = self.room - part_room
+        text = of_prompts - self.prompts.document({}).num_tokens
+        parts = np.ceil(text / (part_room * (1 - self.overlap_share)))
+        summaries = parts * self.max_tokens
+        calls = parts + np.ceil(summaries / part_room)
+        read = text + (parts - 1) * self.overlap_share * part_room + summaries + calls * frame
+        return np.where(is_long, read.astype(np.int64), of_prompts)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LongDocument:

@@ -21,11 +21,13 @@ SELECT first_rows.*, coalesce(settled.attempts, 0) AS attempts
 FROM first_rows LEFT JOIN settled USING (hash_hi, hash_lo)
 WHERE NOT coalesce(settled.done, false)
 
--- counts: rows planned, distinct keys, keys to run and their tokens
-SELECT (SELECT count(*) FROM planned), (SELECT count(*) FROM first_rows), count(*), coalesce(sum(input_tokens), 0)
-FROM todo
+-- counts: rows planned, distinct keys, keys to run
+SELECT (SELECT count(*) FROM planned), (SELECT count(*) FROM first_rows), (SELECT count(*) FROM todo)
 
--- todo_lengths: input tokens of what is to run, in input order
+-- todo_lengths: input tokens of what is to run
+SELECT input_tokens FROM todo
+
+-- ordered_lengths: the same in input order
 SELECT input_tokens FROM todo ORDER BY ordinal
 
 -- create_spooled: the keys in the spool and where they lie

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,10 +25,15 @@ DOCUMENTS_AT_ONCE = 512
 SettledKeys = Callable[[Callable[[pa.RecordBatchReader], None]], None]
 """Feeds the verdicts of the memo table (`hash_hi, hash_lo, done, attempts`) to a consumer."""
 
+TokensRead = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+"""Of the tokens of whole prompts, those that the calls of their documents read."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkCounts:
-    """`total = skipped + unusable + duplicate + reused + to_run`; `to_run_tokens` are prompt tokens."""
+    """`total = skipped + unusable + duplicate + reused + to_run`; `to_run_tokens` are prompt tokens of all calls, for
+    documents in parts an estimate.
+    """
 
     total: int
     skipped: int
@@ -54,8 +60,16 @@ class Work(Closing):
     Raises DamageError where plan or spool can not be read.
     """
 
-    def __init__(self, paths: CorpusPaths, record: PlanRecord, scratch: Path, settled: SettledKeys) -> None:
+    def __init__(
+        self,
+        paths: CorpusPaths,
+        record: PlanRecord,
+        scratch: Path,
+        settled: SettledKeys,
+        tokens_read: TokensRead,
+    ) -> None:
         self._paths = paths
+        self._tokens_read = tokens_read
         self._database = Database(scratch)
         self._selections = scratch_folder(scratch, "work")
         self._parts = spool.parts(paths.spool)
@@ -90,7 +104,7 @@ class Work(Closing):
         self._database.connection.unregister("incoming")
 
     def _count(self, record: PlanRecord) -> WorkCounts:
-        planned, distinct, to_run, tokens = self._database.one(statements(__package__)["counts"])
+        planned, distinct, to_run = self._database.one(statements(__package__)["counts"])
         return WorkCounts(
             total=record.num_rows,
             skipped=record.num_skipped,
@@ -98,8 +112,14 @@ class Work(Closing):
             duplicate=planned - distinct,
             reused=distinct - to_run,
             to_run=to_run,
-            to_run_tokens=tokens,
+            to_run_tokens=sum(int(lengths.sum()) for lengths in self._lengths("todo_lengths")),
         )
+
+    def _lengths(self, named: str) -> Iterator[npt.NDArray[np.int64]]:
+        """Tokens that the documents to run read, by a statement that gives those of their whole prompts."""
+        for batch in self._database.read(statements(__package__)[named]):
+            if batch.num_rows:
+                yield self._tokens_read(batch["input_tokens"].to_numpy())
 
     def outline(self, edges: tuple[int, ...], room: int) -> WorkOutline:
         """Buckets and padding of what is to run, in one pass over its lengths; what is longer than `room` is long."""
@@ -107,8 +127,7 @@ class Work(Closing):
         padding = Padding(edges)
         documents = np.zeros(len(buckets), np.int64)
         tokens = np.zeros(len(buckets), np.int64)
-        for batch in self._database.read(statements(__package__)["todo_lengths"]):
-            lengths = batch["input_tokens"].to_numpy()
+        for lengths in self._lengths("ordered_lengths"):
             padding.add(lengths)
             bucket_of = np.where(lengths > room, len(buckets) - 1, assign(edges, lengths))
             documents += np.bincount(bucket_of, minlength=len(buckets))

@@ -123,7 +123,7 @@ class Plan:
         return found
 
     def work(self, verdicts: Iterable[tuple[bytes, bool, int]] = ()) -> Work:
-        return Work(self.paths, self.record, self.folder / "scratch", settled(verdicts))
+        return Work(self.paths, self.record, self.folder / "scratch", settled(verdicts), SETTINGS.tokens_read)
 
 
 def _spool_rows(batch: pa.RecordBatch) -> Iterator[tuple[bytes, list[int]]]:
