@@ -81,6 +81,7 @@ class TransformersEngine:
         self._rejected: dict[str, Completion] = {}
         self._batch: PaddedBatch | None = None
         self._num_preemptions = self._computed_tokens = self._padded_tokens = self._output_tokens = 0
+        self._num_steps = self._step_tokens = 0  # a step is a forward pass
         self._death: str | None = None
         self._closed = threading.Event()
         self._using = threading.Lock()
@@ -133,6 +134,8 @@ class TransformersEngine:
             num_preemptions=self._num_preemptions,
             computed_tokens=self._computed_tokens,
             output_tokens=self._output_tokens,
+            num_steps=self._num_steps,
+            step_tokens=self._step_tokens,
             padded_tokens=self._padded_tokens,
         )
 
@@ -191,11 +194,7 @@ class TransformersEngine:
         self._batch = batch = PaddedBatch(self._model, chosen, self.limits.max_model_len)
         for request in chosen:
             del self._waiting[request.request_id]
-        completions = self._computed(batch, batch.prefill)
-        if batch.is_prefilled:
-            self._computed_tokens += batch.num_prompt_tokens
-            self._padded_tokens += batch.num_positions - batch.num_prompt_tokens
-        return completions
+        return self._computed(batch, batch.prefill)
 
     def _decode(self) -> list[Completion]:
         until = time.monotonic() + STEP_SECONDS
@@ -208,18 +207,26 @@ class TransformersEngine:
 
     def _computed(self, batch: PaddedBatch, compute: Callable[[], list[Completion]]) -> list[Completion]:
         """What ends with the next token of the batch; or what comes of it where the memory is short."""
-        num_running = len(batch.running)
+        is_prefill, num_running = not batch.is_prefilled, len(batch.running)
         try:
             completions = compute()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
         else:
-            self._output_tokens += num_running
+            self._count(batch, num_running, is_prefill=is_prefill)
             self._leave_if_ended()
             return completions
         self._batch = None
         return self._give_back(batch)
+
+    def _count(self, batch: PaddedBatch, num_running: int, *, is_prefill: bool) -> None:
+        if is_prefill:
+            self._computed_tokens += batch.num_prompt_tokens
+            self._padded_tokens += batch.num_positions - batch.num_prompt_tokens
+        self._output_tokens += num_running
+        self._num_steps += 1
+        self._step_tokens = batch.num_prompt_tokens if is_prefill else num_running
 
     def _leave_if_ended(self) -> None:
         if self._batch and not self._batch.running:

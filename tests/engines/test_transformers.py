@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchrun import engines
-from batchrun.engines.base import EngineDeadError, EngineSnapshot
+from batchrun.engines.base import EngineDeadError
 from batchrun.engines.transformers import TransformersEngine, is_out_of_memory
 from batchrun.engines.vllm import VllmEngine
 from batchrun.errors import EngineUnavailableError
@@ -293,7 +293,17 @@ def test_padding_is_counted(engine: TransformersEngine) -> None:
         after.padded_tokens - before.padded_tokens,
         after.computed_tokens - before.computed_tokens,
     )
-    assert isinstance(after, EngineSnapshot)
+
+
+def test_a_step_is_a_forward_pass(engine: TransformersEngine) -> None:
+    """Its tokens are those of prompts, then one of each output that has not ended."""
+    before = engine.snapshot().num_steps
+    for number in range(2):
+        engine.add(make_request(f"r{number}", num_tokens=60, max_tokens=1 + number * 3))
+    engine.step()
+    assert (before + 1, 120) == (engine.snapshot().num_steps, engine.snapshot().step_tokens)
+    run(engine, [])
+    assert (before + 4, 1) == (engine.snapshot().num_steps, engine.snapshot().step_tokens)
 
 
 def test_a_token_that_the_model_does_not_have_is_refused(engine: TransformersEngine) -> None:
