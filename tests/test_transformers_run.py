@@ -1,5 +1,6 @@
 """A whole run on the transformers engine, with the two-layer model."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from batchrun.diagnosis import examine
 from batchrun.records import RunRecord
 from batchrun.workspace import Workspace
-from tests.commands import Bench, texts
+from tests.commands import Bench
 
 pytestmark = pytest.mark.engine
 
@@ -17,10 +18,12 @@ ROWS = 40
 
 @pytest.fixture
 def corpus(bench: Bench) -> Path:
+    """No two of its texts have one length."""
     spec = bench.home / "jobs" / "summarize.toml"
     engine = 'kind = "transformers"\ndtype = "float32"\nmax_num_seqs = 16'
-    spec.write_text(spec.read_text().replace('kind = "lead"', engine))
-    return bench.corpus(texts(ROWS))
+    text = spec.read_text().replace('kind = "lead"', engine)
+    spec.write_text(re.sub("max_num_batched_tokens = .*", "max_num_batched_tokens = 1024", text))
+    return bench.corpus([f"Document {row} of{' many' * (row + 1)} words." for row in range(ROWS)])
 
 
 def last_record(bench: Bench, job_id: str) -> RunRecord:
@@ -29,16 +32,20 @@ def last_record(bench: Bench, job_id: str) -> RunRecord:
 
 
 def test_every_row_has_its_summary_whatever_the_batches(bench: Bench, corpus: Path) -> None:
-    """Rows in are rows out, the padding is told, and one at a time the summaries are the same."""
-    done = bench.submit(corpus)
-    assert (0, ROWS) == (done.code, done.json["rows"]["ok"]), done.err
+    """Rows in are rows out, the padding is told, and one at a time the summaries are the same. The model's
+    weights are drawn: of some documents it makes nothing, and always of the same ones.
+    """
+    done = bench.submit(corpus, "--max-error-rate", "1")
+    assert (0, ROWS) == (done.code, done.json["rows"]["computed"]), done.err
     rows = bench.output()
-    assert {"ok"} == {row["status"] for row in rows}
-    assert all(row["engine"].startswith("transformers ") for row in rows)
+    assert ROWS / 2 < sum(row["status"] == "ok" for row in rows)
+    assert {"empty_output", None} >= {row["error_type"] for row in rows}
+    assert all(row["engine"].startswith("transformers ") for row in rows if row["status"] == "ok")
     assert 0.0 < last_record(bench, done.json["job_id"]).metrics.padding_share < 0.5
     spec = bench.home / "jobs" / "summarize.toml"
     spec.write_text(spec.read_text().replace("max_num_seqs = 16", "max_num_seqs = 1"))
-    alone = bench.submit(corpus, "--seed", "1", "-o", bench.home / "alone.parquet")
+    output = bench.home / "alone.parquet"
+    alone = bench.submit(corpus, "--seed", "1", "--max-error-rate", "1", "-o", output)
     assert (0, done.json["job_id"]) == (alone.code, alone.json["job_id"])
     assert 0.0 == last_record(bench, done.json["job_id"]).metrics.padding_share
     assert [row["summary"] for row in rows] == [row["summary"] for row in bench.output("alone.parquet")]
