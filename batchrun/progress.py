@@ -73,6 +73,7 @@ class Progress:
             running_decode_sequences=snapshot.running,
             kv_cache_usage=snapshot.kv_cache_usage,
             num_preemptions=snapshot.num_preemptions,
+            padding_share=_padding_share(snapshot),
             prefill_tokens_per_second=read / running if running else 0.0,
             decode_tokens_per_second=written / running if running else 0.0,
             oldest_wait_seconds=_seconds_since(first_planned_at) if left > 0 else 0.0,
@@ -95,6 +96,10 @@ def rows_before(counts: WorkCounts) -> RowCounts:
         reused=counts.reused,
         duplicate=counts.duplicate,
     )
+
+
+def _padding_share(snapshot: EngineSnapshot) -> float:
+    return snapshot.padded_tokens / max(1, snapshot.padded_tokens + snapshot.computed_tokens)
 
 
 def _seconds_since(moment: str | None) -> float:

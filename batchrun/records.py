@@ -296,12 +296,16 @@ class PhaseSeconds:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMetrics:
-    """The batch completion metrics: they describe the job, and are what an autoscaler may read."""
+    """The batch completion metrics: they describe the job, and are what an autoscaler may read.
+
+    `padding_share`: of the prompt tokens computed, those that only filled a batch up to its longest prompt.
+    """
 
     waiting_prefill_tokens: int = 0
     running_decode_sequences: int = 0
     kv_cache_usage: float = 0.0
     num_preemptions: int = 0
+    padding_share: float = 0.0
     prefill_tokens_per_second: float = 0.0
     decode_tokens_per_second: float = 0.0
     oldest_wait_seconds: float = 0.0

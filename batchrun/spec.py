@@ -49,7 +49,7 @@ class BucketsSpec(Struct, frozen=True, kw_only=True):
 
 
 class EngineSpec(Struct, frozen=True, kw_only=True):
-    kind: Literal["auto", "vllm", "lead"] = "auto"
+    kind: Literal["auto", "vllm", "transformers", "lead"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     max_model_len: Positive | None = None
     max_num_batched_tokens: Positive = 16384

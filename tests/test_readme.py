@@ -49,7 +49,7 @@ def test_the_extras_are_there() -> None:
     """What is installed with `pip install 'batchrun[…]'` is an extra of the package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = re.findall(r"batchrun\[(\w+)\]", README)
-    assert {"vllm", "cpu", "bench"} == set(named)
+    assert {"vllm", "cpu", "transformers", "bench"} == set(named)
     assert {"vllm", "cpu", "transformers", "bench", "dev"} == set(project["optional-dependencies"])
 
 

@@ -5,21 +5,28 @@ from batchrun.errors import ConfigError
 
 
 def resolve_kind(kind: str) -> str:
-    """The engine that `auto` is on this machine. Raises EngineUnavailableError where there is none."""
-    from batchrun.engines import vllm
+    """The engine that `auto` is on this machine: vLLM, else transformers.
 
-    if kind == "auto":
-        vllm.require_installed()
-        return "vllm"
-    return kind
+    Raises EngineUnavailableError, with the commands that install them, where there is none.
+    """
+    from batchrun.engines import transformers, vllm
+
+    if kind != "auto":
+        return kind
+    if not vllm.is_installed() and transformers.is_installed():
+        return "transformers"
+    vllm.require_installed()
+    return "vllm"
 
 
 def resolve_device_and_dtype(kind: str, dtype: str) -> tuple[str, str]:
     """The device, and the dtype that `auto` is on it."""
-    from batchrun.engines import lead, vllm
+    from batchrun.engines import lead, transformers, vllm
 
     if kind == "lead":
         return lead.DEVICE, lead.DTYPE
+    if kind == "transformers":
+        return transformers.resolve_device_and_dtype(dtype)
     return vllm.resolve_device_and_dtype(dtype)
 
 
@@ -33,4 +40,9 @@ def start(config: EngineConfig) -> Engine:
         from batchrun.engines.vllm import VllmEngine
 
         return VllmEngine(config)
-    raise ConfigError(f"there is no engine {config.kind!r}", "Set engine.kind to auto, vllm or lead.")
+    if config.kind == "transformers":
+        from batchrun.engines.transformers import TransformersEngine
+
+        return TransformersEngine(config)
+    reason = f"there is no engine {config.kind!r}"
+    raise ConfigError(reason, "Set engine.kind to auto, vllm, transformers or lead.")

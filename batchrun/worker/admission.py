@@ -10,15 +10,24 @@ from batchrun.records import Request
 QUEUE_SHARE = 0.125
 """Of `max_num_seqs`, waiting in the engine behind what runs, so that a step is not short of work."""
 MIN_QUEUE = 8
+PADDED_WINDOW = 16
+"""Batches that a padded engine may choose each of its batches from, so that lengths in it are alike."""
 
 
 class Admission:
-    """Reservations of what is in the engine. For one thread."""
+    """Reservations of what is in the engine. For one thread.
+
+    A padded engine gives memory to a batch when it begins; it is given the window that it chooses from.
+    """
 
     def __init__(self, limits: EngineLimits) -> None:
         self._block_size = limits.block_size
-        self._num_blocks = limits.kv_tokens // limits.block_size
-        self._max_requests = limits.max_num_seqs + max(MIN_QUEUE, int(limits.max_num_seqs * QUEUE_SHARE))
+        if limits.pads:
+            self._num_blocks = PADDED_WINDOW * limits.max_num_batched_tokens // limits.block_size
+            self._max_requests = PADDED_WINDOW * limits.max_num_seqs
+        else:
+            self._num_blocks = limits.kv_tokens // limits.block_size
+            self._max_requests = limits.max_num_seqs + max(MIN_QUEUE, int(limits.max_num_seqs * QUEUE_SHARE))
         self._reserved: dict[str, int] = {}
         self.reserved_blocks = 0
 

@@ -18,12 +18,17 @@ OWN_PROCESS = {"vllm-in-process": False, "vllm-own-process": True}
 
 @pytest.fixture(
     scope="module",
-    params=["lead", *(pytest.param(name, marks=pytest.mark.engine) for name in OWN_PROCESS)],
+    params=[
+        "lead",
+        *(pytest.param(name, marks=pytest.mark.engine) for name in ("transformers", *OWN_PROCESS)),
+    ],
 )
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """One engine after the other in one process, each closed before the next is started."""
     if request.param == "lead":
         config = make_config("lead", request.path)
+    elif request.param == "transformers":
+        config = make_config("transformers", request.getfixturevalue("tiny_llama"))
     else:
         options = {"own_process": OWN_PROCESS[request.param]}
         config = make_config("vllm", request.getfixturevalue("tiny_llama"), options=options)
@@ -66,7 +71,7 @@ def test_an_output_stops_by_itself_or_by_its_length(engine: Engine) -> None:
     completions = run(engine, requests)
     reasons = {completion.finish_reason for completion in completions}
     assert {FinishReason.STOP, FinishReason.LENGTH} == reasons
-    if engine.label.startswith("vllm"):
+    if not engine.label.startswith("lead"):
         stopped = [c for c in completions if c.finish_reason is FinishReason.STOP]
         assert {END_TOKEN} == {completion.token_ids[-1] for completion in stopped}
 
@@ -151,7 +156,7 @@ def test_the_engine_says_what_it_is_and_what_it_can(engine: Engine) -> None:
     ) == (MAX_MODEL_LEN, 8, 1024)
     assert limits.kv_tokens >= limits.max_model_len
     assert limits.kv_tokens % limits.block_size == 0
-    assert not limits.pads
+    assert engine.label.startswith("transformers") == limits.pads
     assert "cpu" in engine.label
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from batchrun.engines import vllm
 from batchrun.engines.base import EngineDeadError
+from batchrun.engines.hardware import cpu_dtype
 from batchrun.engines.parent import ERRORS_FILE, PARENT_PID
 from batchrun.engines.vllm import VllmEngine
 from batchrun.engines.vllm_times import SAMPLED_EVERY, Times
@@ -301,7 +302,7 @@ def test_auto_is_bfloat16_only_where_the_cpu_computes_in_it(
     file = tmp_path / "cpuinfo"
     if cpuinfo is not None:
         file.write_text(cpuinfo)
-    assert dtype == vllm._cpu_dtype(file)
+    assert dtype == cpu_dtype(file)
 
 
 def test_the_device_is_found_without_loading_vllm() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
 from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Part, Request, Summary
-from batchrun.worker.admission import Admission
+from batchrun.worker.admission import PADDED_WINDOW, Admission
 from batchrun.worker.calls import sampling_seed
 from batchrun.worker.committer import Committer
 from batchrun.worker.tasks import Tasks
@@ -262,6 +262,20 @@ def test_what_is_larger_than_the_cache_is_let_in_alone() -> None:
     assert admission.admits(request("huge", 5000))
     admission.reserve(request("small", 10))
     assert not admission.admits(request("huge", 5000))
+
+
+def test_a_padded_engine_is_given_a_window_to_choose_from() -> None:
+    """It gives memory to a batch when that begins: what waits is bounded by batches, not by the KV cache."""
+    admission = Admission(replace(LIMITS, pads=True, kv_tokens=112))
+    for number in range(PADDED_WINDOW):
+        assert admission.admits(request(str(number), 50, 14))
+        admission.reserve(request(str(number), 50, 14))
+    assert not admission.admits(request("one more", 1))
+    many = Admission(replace(LIMITS, pads=True, max_num_seqs=1))
+    for number in range(PADDED_WINDOW):
+        assert many.admits(request(str(number), 1))
+        many.reserve(request(str(number), 1))
+    assert not many.admits(request("one more", 1))
 
 
 def test_the_committer_commits_in_order_and_within_its_interval() -> None:
