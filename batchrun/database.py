@@ -39,9 +39,9 @@ class Database(Closing):
         """The result of a query as a stream of Arrow batches; nothing else may be asked meanwhile."""
         return self.connection.sql(sql, params=parameters).to_arrow_reader(rows)
 
-    def one(self, sql: str) -> tuple[Any, ...]:
+    def one(self, sql: str, parameters: dict[str, Any] | None = None) -> tuple[Any, ...]:
         """The only row of a query. Fetched whole: an unfinished result would block the connection."""
-        [row] = self.connection.execute(sql).fetchall()
+        [row] = self.connection.execute(sql, parameters).fetchall()
         return tuple(row)
 
     def close(self) -> None:

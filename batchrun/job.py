@@ -20,6 +20,8 @@ from batchrun.store import job_file
 from batchrun.store.job_file import JobRecord, Resolved
 from batchrun.telemetry.run_records import timestamp
 from batchrun.worker.calls import CallSettings
+from batchrun.worker.feeder import FeedingSettings
+from batchrun.worker.residency import Residency
 from batchrun.workspace import JobPaths, Workspace
 
 
@@ -78,6 +80,14 @@ class Job:
             temperature=output.temperature,
             top_p=output.top_p,
             seed=self.seed,
+        )
+
+    @property
+    def feeding(self) -> FeedingSettings:
+        residency = self.spec.residency
+        return FeedingSettings(
+            edges=self.spec.buckets.edges,
+            residency=Residency(slice_tokens=residency.slice_tokens, max_share=residency.max_share),
         )
 
     def check_room(self) -> None:

@@ -312,6 +312,10 @@ class BatchMetrics:
     seconds_to_completion: float | None = None
     store_wait_seconds: float = 0.0
     collector_wait_seconds: float = 0.0
+    num_steps: int = 0
+    starved_steps: int = 0  # under their token budget while there was work for them
+    idle_seconds: float = 0.0  # in which the engine had nothing to compute
+    num_slices: int = 0  # of outputs that went on after them
     peak_memory_bytes: int = 0
     gpu_utilization: float | None = None  # a share, the mean over the run's GPUs; None without
     gpu_memory_bytes: int | None = None  # in use on them together, whoever uses it

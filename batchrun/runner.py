@@ -35,7 +35,7 @@ from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
-from batchrun.store.nested import NestedCalls
+from batchrun.store.stored_rows import nested_calls, partial_outputs
 from batchrun.store.target import check_same_corpus, check_target
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
@@ -188,11 +188,17 @@ class Run:
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
         )
         self.signals.defer()
-        with NestedCalls(self.checkpoints) as nested, self._request_log() as requests:
+        with (
+            nested_calls(self.checkpoints) as nested,
+            partial_outputs(self.checkpoints) as partials,
+            self._request_log() as requests,
+        ):
             self.worker = worker = Worker(
                 documents=work.documents(),
                 settings=self.job.call_settings(variables),
                 recall=nested.find,
+                begun=partials.find if self.checkpoints.has_partials() else None,
+                feeding=self.job.feeding,
                 start_engine=lambda: engines.start(config),
                 commit=self.checkpoints.commit,
                 observe=requests.observe,

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 
 from batchrun.errors import ConfigError
 
-RECIPE = 2
+RECIPE = 3
 """Raised when our code makes other prompts from the same spec, or cleans outputs in another way."""
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -44,6 +44,15 @@ class ColumnsSpec(Struct, frozen=True, kw_only=True):
     text: str | None = None
 
 
+class ResidencySpec(Struct, frozen=True, kw_only=True):
+    """How long an output holds a decode slot: `slice_tokens` in one stay; `max_share`: of the sequences that
+    run, past their first slice, while others wait for theirs.
+    """
+
+    slice_tokens: Positive = 512
+    max_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.5
+
+
 class BucketsSpec(Struct, frozen=True, kw_only=True):
     edges: tuple[Positive, ...] = (1024, 8192, 32768)
 
@@ -65,9 +74,13 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     output: OutputSpec = OutputSpec()
     long_documents: LongDocumentsSpec = LongDocumentsSpec()
     columns: ColumnsSpec = ColumnsSpec()
+    residency: ResidencySpec = ResidencySpec()
     buckets: BucketsSpec = BucketsSpec()
     engine: EngineSpec = EngineSpec()
 
+
+SAMPLED_ONLY = "residency.slice_tokens"
+"""In the fingerprint where the temperature is above 0: each slice draws with a seed of its own."""
 
 FINGERPRINTED = frozenset(
     {
@@ -80,6 +93,7 @@ FINGERPRINTED = frozenset(
         "output.top_p",
         "long_documents.policy",
         "long_documents.overlap_share",
+        SAMPLED_ONLY,
         "engine.kind",
         "engine.dtype",
         "engine.max_model_len",
@@ -91,6 +105,7 @@ NEUTRAL = frozenset(
         "name",
         "columns.id",
         "columns.text",
+        "residency.max_share",
         "buckets.edges",
         "engine.max_num_batched_tokens",
         "engine.max_num_seqs",
@@ -105,6 +120,10 @@ NEUTRAL_OPTIONS = frozenset(
         "prefill_tokens_per_s",
         "decode_tokens_per_s",
         "kv_tokens",
+        "clock",
+        "prefix_caching",
+        "block_size",
+        "decode_half_batch",
     }
 )
 """Engine options that decide how fast, never what."""
@@ -178,6 +197,8 @@ def fingerprint_fields(spec: JobSpec, *, model_content: str, max_model_len: int)
     fields = {name: value for name, value in flat_fields(spec).items() if name in FINGERPRINTED}
     options = {key: value for key, value in spec.engine.options.items() if key not in NEUTRAL_OPTIONS}
     del fields["revision"]
+    if not spec.output.temperature:
+        del fields[SAMPLED_ONLY]
     return fields | {
         "model": model_content,
         "engine.max_model_len": max_model_len,

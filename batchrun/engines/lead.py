@@ -83,8 +83,9 @@ class LeadEngine:
         )
         self._queue: OrderedDict[str, Request] = OrderedDict()
         self._rejected: dict[str, Completion] = {}
-        self._queued_tokens = self._computed_tokens = self._output_tokens = self._num_steps = 0
-        self._simulator = self._make_simulator() if self._options.simulates else None
+        self._queued_tokens = self._computed_tokens = self._output_tokens = 0
+        self._num_steps = self._step_tokens = 0
+        self.simulator = self._make_simulator() if self._options.simulates else None
         self._started = 0.0  # of the real clock, at the simulation's 0
         self._due: list[Simulated] = []  # finished in the simulation, and not yet by the real clock
         self._closed = threading.Event()
@@ -96,11 +97,11 @@ class LeadEngine:
         if refused := self._refusal(request):
             self._rejected[request.request_id] = refused
             return
-        if self._simulator:
+        if self.simulator:
             if not self._queue:
-                self._started = time.monotonic() - self._simulator.counts.seconds
+                self._started = time.monotonic() - self.simulator.counts.seconds
             output = self._output(request)
-            self._simulator.add(request.request_id, request.prompt_token_ids, output)
+            self.simulator.add(request.request_id, request.prompt_token_ids, output)
         self._queue[request.request_id] = request
         self._queued_tokens += len(request.prompt_token_ids)
 
@@ -111,12 +112,11 @@ class LeadEngine:
         if self._rejected:
             refused, self._rejected = list(self._rejected.values()), {}
             return refused
-        if self._simulator is None:
-            self._num_steps += 1
-            return [self._serve_next() for _ in range(min(len(self._queue), self.limits.max_num_seqs))]
+        if self.simulator is None:
+            return self._serve_all()
         if self._options.clock == "virtual":
-            return [self._finished(one) for one in self._simulator.step()]
-        return self._step_in_time(self._simulator)
+            return [self._finished(one) for one in self.simulator.step()]
+        return self._step_in_time(self.simulator)
 
     def abort(self, request_ids: Collection[str]) -> None:
         """Forget requests; unknown ids are ignored."""
@@ -124,8 +124,8 @@ class LeadEngine:
             self._rejected.pop(request_id, None)
             if request := self._queue.pop(request_id, None):
                 self._queued_tokens -= len(request.prompt_token_ids)
-        if self._simulator:
-            self._simulator.abort(request_ids)
+        if self.simulator:
+            self.simulator.abort(request_ids)
             self._due = [one for one in self._due if one.request_id not in request_ids]
 
     def has_unfinished(self) -> bool:
@@ -134,14 +134,14 @@ class LeadEngine:
 
     def clock(self) -> float:
         """The time in seconds by which the engine works: the machine's monotonic clock, or its own."""
-        if self._simulator and self._options.clock == "virtual":
-            return self._simulator.counts.seconds
+        if self.simulator and self._options.clock == "virtual":
+            return self.simulator.counts.seconds
         return time.monotonic()
 
     def snapshot(self) -> EngineSnapshot:
         """May be called from any thread."""
-        if self._simulator:
-            return _snapshot(self._simulator)
+        if self.simulator:
+            return _snapshot(self.simulator)
         running = min(len(self._queue), self.limits.max_num_seqs)
         return EngineSnapshot(
             running=running,
@@ -150,6 +150,7 @@ class LeadEngine:
             computed_tokens=self._computed_tokens,
             output_tokens=self._output_tokens,
             num_steps=self._num_steps,
+            step_tokens=self._step_tokens,
         )
 
     def close(self) -> None:
@@ -191,6 +192,12 @@ class LeadEngine:
         return self._completion(
             self._queue.pop(one.request_id), list(one.token_ids[one.num_prompt :]), one.num_cached
         )
+
+    def _serve_all(self) -> list[Completion]:
+        served = [self._serve_next() for _ in range(min(len(self._queue), self.limits.max_num_seqs))]
+        self._num_steps += 1
+        self._step_tokens = sum(one.input_tokens + len(one.token_ids) for one in served)
+        return served
 
     def _serve_next(self) -> Completion:
         _, request = self._queue.popitem(last=False)

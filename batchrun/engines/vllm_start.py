@@ -58,6 +58,8 @@ class Counts:
                 computed_tokens=now.computed_tokens + prompts.computed,
                 cached_tokens=now.cached_tokens + prompts.cached_tokens,
                 output_tokens=now.output_tokens + iteration.num_generation_tokens,
+                num_steps=now.num_steps + 1,
+                step_tokens=prompts.computed + iteration.num_generation_tokens,
             )
         self._now = now
 

@@ -121,6 +121,14 @@ class Checkpoints:
         sql = statements(__package__)["count_winners"]
         return self.read(lambda database, _: dict(database.connection.execute(sql).fetchall()))
 
+    def has_partials(self) -> bool:
+        """Whether an earlier run may have left an output that is not whole."""
+        files = [literal(path) for path in self.intact_segments()]
+        with Database(self.paths.scratch) as database:
+            return bool(
+                files and database.one(statements(__package__)["has_partials"], {"segments": files})[0]
+            )
+
     def table(self) -> pa.Table:
         """The memo table, one row a key, in no order; for tests and small tables, since it is held whole."""
 

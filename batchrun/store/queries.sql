@@ -48,16 +48,24 @@ SELECT rank, count(*) FROM winner WHERE NOT is_nested GROUP BY rank
 -- nested_places: where the finished calls of long documents lie in a file
 SELECT place FROM winner WHERE file = $file AND is_nested AND rank = 2 ORDER BY place
 
--- create_nested: keys of the finished calls of long documents, and the number of each one's row
-CREATE OR REPLACE TEMP TABLE nested (hash_hi UBIGINT, hash_lo UBIGINT, number BIGINT)
+-- partial_places: where the outputs lie in a file that are not whole
+SELECT place FROM winner WHERE file = $file AND rank = 0 ORDER BY place
 
--- nested_numbers: of the keys asked for, the rows of those finished
-SELECT number FROM nested SEMI JOIN asked USING (hash_hi, hash_lo)
+-- create_stored: keys of rows found, and the number of each one's row
+CREATE OR REPLACE TEMP TABLE stored (hash_hi UBIGINT, hash_lo UBIGINT, number BIGINT)
+
+-- stored_numbers: of the keys asked for, the rows of those found
+SELECT number FROM stored SEMI JOIN asked USING (hash_hi, hash_lo)
 
 -- no_winners: the empty memo table
 CREATE OR REPLACE TEMP TABLE winner (
     hash_hi UBIGINT, hash_lo UBIGINT, rank TINYINT, error_type VARCHAR, attempts INTEGER,
     is_nested BOOLEAN, file VARCHAR, place BIGINT
+)
+
+-- has_partials: whether there is a row at all of an output that is not whole
+SELECT count(*) > 0 FROM (
+    SELECT 1 FROM read_parquet($segments, hive_partitioning = false) WHERE rank = 0 LIMIT 1
 )
 
 -- create_sources: numbers for the paths of a plan's sources

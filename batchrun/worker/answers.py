@@ -43,6 +43,22 @@ def answer(call: Call, completion: Completion, text: str, engine: str) -> Summar
     )
 
 
+def begun_row(call: Call, output: Completion, engine: str) -> Summary:
+    """The memo row of an output that is not whole yet, with its token ids: decoding goes on from them."""
+    return Summary(
+        key=call.key,
+        status=MemoStatus.PARTIAL,
+        input_tokens=output.input_tokens,
+        output_tokens=len(output.token_ids),
+        cached_tokens=output.cached_tokens,
+        kept_tokens=call.kept_tokens,
+        attempts=call.attempts,
+        engine=engine,
+        token_ids=tuple(output.token_ids),
+        document_key=call.document_key,
+    )
+
+
 def spoken(text: str, opens_thought: bool) -> tuple[str, bool]:
     """What was said and not thought, and whether a thought has no end."""
     if opens_thought and "<think>" not in text.partition("</think>")[0]:

@@ -1,7 +1,7 @@
 """A call of the engine, known by its key: what is asked, of which document."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import xxhash
 
@@ -74,6 +74,20 @@ def make_call(
         document_key=document_key,
         stage=stage,
     )
+
+
+def resumed(call: Call, token_ids: Sequence[int]) -> Call:
+    """The call with the output that an earlier run began; unchanged where that is as long as it may be."""
+    request, num_made = call.request, len(token_ids)
+    if not 0 < num_made < request.max_tokens:
+        return call
+    request = replace(
+        request,
+        prompt_token_ids=[*request.prompt_token_ids, *token_ids],
+        max_tokens=request.max_tokens - num_made,
+        num_generated=num_made,
+    )
+    return replace(call, request=request)
 
 
 def sampling_seed(seed: int, key: bytes, slice_number: int) -> int:

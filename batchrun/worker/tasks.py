@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from batchrun.records import Document, Request, Summary
-from batchrun.worker.calls import Call, CallSettings
+from batchrun.worker.calls import Call, CallSettings, resumed
 from batchrun.worker.summarizer import Calls, summarize
 
 Recall = Callable[[Sequence[bytes]], dict[bytes, Summary]]
-"""Finished rows of nested calls by key, of those asked for."""
+"""Rows of the memo table by key, of those asked for."""
 
 ROWS_KEPT = 4096
 """Rows of nested calls of this run that are remembered: documents that begin alike share parts."""
@@ -36,9 +36,11 @@ class Moved:
 class Tasks:
     """Matches rows to documents by the key of their call, never by position. For any threads."""
 
-    def __init__(self, settings: CallSettings, recall: Recall) -> None:
+    def __init__(self, settings: CallSettings, recall: Recall, begun: Recall | None = None) -> None:
         self._settings = settings
         self._recall = recall
+        self._find_begun = begun
+        self._begun: dict[bytes, Summary] = {}
         self._recent: OrderedDict[bytes, Summary] = OrderedDict()
         self._calls: dict[str, Call] = {}
         self._waiting: dict[bytes, list[_Task]] = {}
@@ -49,6 +51,9 @@ class Tasks:
     def open(self, documents: Iterable[Document]) -> Moved:
         """Start documents; what of them is done already is not asked for again."""
         moved = Moved()
+        documents = list(documents)
+        with self._lock:
+            self._note_begun([document.key for document in documents if not document.parts])
         for document in documents:
             task = _Task(summarize(document, self._settings))
             with self._lock:
@@ -96,15 +101,23 @@ class Tasks:
         task.asked = asked
         task.rows = self._known(asked) if asked[0].document_key is not None else {}
         missing = [call for call in asked if call.key not in task.rows]
+        if asked[0].document_key is not None:
+            self._note_begun([call.key for call in missing])
         task.num_missing = len(missing)
         for call in missing:
             if call.key not in self._waiting:
-                self._calls[call.request.request_id] = call
+                begun = self._begun.pop(call.key, None)
+                to_make = call if begun is None else resumed(call, begun.token_ids or ())
+                self._calls[call.request.request_id] = to_make
                 self._waiting[call.key] = []
-                moved.requests.append(call.request)
+                moved.requests.append(to_make.request)
             self._waiting[call.key].append(task)
         if not missing:
             self._move(task, moved)
+
+    def _note_begun(self, keys: Sequence[bytes]) -> None:
+        if self._find_begun is not None and keys:
+            self._begun |= self._find_begun(keys)
 
     def _known(self, asked: Sequence[Call]) -> dict[bytes, Summary]:
         nested = [call.key for call in asked]

@@ -1,26 +1,28 @@
 """The worker: documents to the engine, completions to the store, on threads that do not wait for each other.
 
     feeder     documents → requests, a bounded number ahead
-    engine     admission → add → step, and nothing else between the steps
-    collector  completions → text → rows, and what they lead to
+    driver     admission → add → step, and nothing else between the steps
+    collector  slices and completions → text → rows, and what they lead to
     committer  rows → disk
 
 The main thread only watches, so that it answers signals while a step is long.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Semaphore, Thread
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
-from batchrun.records import Completion, Document, FinishReason, MemoStatus, Observation, Request, Summary
-from batchrun.worker.admission import Admission
-from batchrun.worker.answers import answer
-from batchrun.worker.calls import CallSettings
+from batchrun.records import Completion, Document, FinishReason, Observation, Request, Summary
+from batchrun.worker.answers import answer, begun_row
+from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
+from batchrun.worker.driver import Driver
+from batchrun.worker.feeder import Feeder, FeedingSettings
+from batchrun.worker.residency import Slice
+from batchrun.worker.tally import FeedingTally, Tally
 from batchrun.worker.tasks import Recall, Tasks
 
 BATCHES_AHEAD = 4
@@ -29,35 +31,6 @@ STEP_SECONDS = 0.2
 """What a stopped run waits for the step under way."""
 STEPS_BEHIND = 64
 """Steps whose completions may wait for the collector before the engine waits."""
-
-
-@dataclass
-class Tally:
-    """Counts of this run: documents by status and flag, and the tokens of the calls that it computed."""
-
-    ok: int = 0
-    failed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    flagged: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def computed(self) -> int:
-        return self.ok + self.failed
-
-    def add_documents(self, rows: Iterable[Summary]) -> None:
-        for row in rows:
-            self.ok += row.status is MemoStatus.OK
-            self.failed += row.status is MemoStatus.FAILED
-            if row.flags:
-                self.flagged.update(row.flags)
-
-    def add_calls(self, rows: Iterable[Summary]) -> None:
-        for row in rows:
-            self.input_tokens += row.input_tokens
-            self.output_tokens += row.output_tokens
-            self.cached_tokens += row.cached_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +43,9 @@ class _Requests:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Step:
-    """What a step of the engine gave, the sequences that ran in it, and time.monotonic() after it."""
+    """What a step of the engine ended, the sequences that ran in it, and time.monotonic() after it."""
 
-    completions: list[Completion]
+    slices: list[Slice]
     running: int
     finished_at: float
 
@@ -88,15 +61,20 @@ class Worker:
         recall: Recall,
         start_engine: Callable[[], Engine],
         commit: Callable[[Sequence[Summary]], None],
+        feeding: FeedingSettings | None = None,
+        begun: Recall | None = None,
         observe: Callable[[Sequence[Observation]], None] = lambda _: None,
     ) -> None:
+        """`recall` and `begun` find finished nested calls, and outputs that an earlier run began."""
         self._documents = documents
+        self._settings = settings
+        self._feeding = feeding or FeedingSettings()
         self._observe = observe
-        self._tasks = Tasks(settings, recall)
+        self._tasks = Tasks(settings, recall, begun)
         self._tokenizer = settings.tokenizer
         self._start_engine = start_engine
         self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
-        self._completions: SimpleQueue[_Step | None] = SimpleQueue()
+        self._steps: SimpleQueue[_Step | None] = SimpleQueue()
         self._ahead = Semaphore(BATCHES_AHEAD)
         self._behind = Semaphore(STEPS_BEHIND)
         self._fed = Event()
@@ -112,7 +90,8 @@ class Worker:
         ]
         self.tally = Tally()
         self.loaded_at: float | None = None  # time.monotonic() when the engine was there
-        self.num_admitted_tokens = 0
+        self._feeder: Feeder | None = None
+        self.feeding = FeedingTally()
         self.collector_wait_seconds = 0.0  # in which the engine waited for its completions to be taken
 
     # -- for the main thread ------------------------------------------------------------------------
@@ -136,7 +115,7 @@ class Worker:
         self._ahead.release()
         self._behind.release()
         self._requests.put(None)
-        self._completions.put(None)
+        self._steps.put(None)
 
     def drain(self) -> None:
         """Make everything durable that came out of the engine; the documents are not read any more then.
@@ -176,6 +155,11 @@ class Worker:
         return self._committer.wait_seconds
 
     @property
+    def num_admitted_tokens(self) -> int:
+        """Prompt tokens that were given to the engine, those of a prompt once."""
+        return self._feeder.num_admitted_tokens if self._feeder else 0
+
+    @property
     def num_recalled_tokens(self) -> int:
         """Input tokens of nested calls that need not be computed again."""
         return self._tasks.recalled_tokens
@@ -210,33 +194,20 @@ class Worker:
         self.loaded_at = time.monotonic()
         try:
             self._run(engine)
-            self._completions.put(None)
+            self._steps.put(None)
         finally:
             engine.close()
 
     def _run(self, engine: Engine) -> None:
-        admission = Admission(engine.limits)
-        waiting: list[Request] = []  # next first at the end
-        while not self._stop.is_set():
-            if not waiting:
-                more = self._next_requests(idle=not engine.has_unfinished())
-                if more is None:
-                    return
-                waiting = more[::-1]
-            while waiting and admission.admits(waiting[-1]):
-                request = waiting.pop()
-                admission.reserve(request)
-                engine.add(request)
-                self.num_admitted_tokens += len(request.prompt_token_ids)
-                if not waiting:
-                    waiting = (self._next_requests(idle=False) or [])[::-1]
-            completions = engine.step()
-            for completion in completions:
-                admission.release(completion.request_id)
-            if completions:
-                self._hand_over(completions)
+        self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
+        driver = Driver(engine, feeder, self._next_requests, self._hand_over, self._stop)
+        self.feeding = driver.tally
+        driver.run(is_more=lambda: not self._fed.is_set())
 
-    def _next_requests(self, *, idle: bool) -> list[Request] | None:
+    def _seed_of(self, request_id: str, slice_number: int) -> int:
+        return sampling_seed(self._settings.seed, bytes.fromhex(request_id), slice_number)
+
+    def _next_requests(self, idle: bool) -> list[Request] | None:
         """More requests: at once where there are any; an idle engine waits for them.
 
         None: no more. It comes when every document is collected, or after `stop`.
@@ -251,21 +222,22 @@ class Worker:
             self._ahead.release()
         return more.requests
 
-    def _hand_over(self, completions: list[Completion]) -> None:
+    def _hand_over(self, slices: list[Slice]) -> None:
         started = time.monotonic()
         self._behind.acquire()
         self.collector_wait_seconds += time.monotonic() - started
-        running = self.snapshot().running + len(completions)
-        self._completions.put(_Step(completions=completions, running=running, finished_at=started))
+        running = self.snapshot().running + len(slices)
+        self._steps.put(_Step(slices=slices, running=running, finished_at=started))
 
     def _collect(self) -> None:
-        while (step := self._completions.get()) is not None:
+        while (step := self._steps.get()) is not None:
             observations = self._observations(step)
-            answers = self._answers(step.completions)
+            answers = self._answers([one.output for one in step.slices if one.is_last])
+            partials = [self._partial(one) for one in step.slices if not one.is_last]
             self.tally.add_calls(answers)
             moved = self._tasks.receive(answers)
             nested = [row for row in answers if row.document_key is not None]
-            self._keep(moved.rows, [*nested, *moved.rows])
+            self._keep(moved.rows, [*partials, *nested, *moved.rows])
             if moved.requests:
                 self._requests.put(_Requests(requests=moved.requests, ahead=False))
             self._observe(observations)
@@ -276,34 +248,40 @@ class Worker:
 
     def _observations(self, step: _Step) -> list[Observation]:
         """An aborted request that comes back is observed, though it leads to no row."""
-        calls = [self._tasks.call(completion.request_id) for completion in step.completions]
+        calls = [self._tasks.call(one.completion.request_id) for one in step.slices]
         return [
             Observation(
                 key=call.key,
                 document_key=call.document_key,
                 stage=call.stage,
                 attempt=call.attempts + 1,
+                slice_number=one.number,
                 running=step.running,
                 finished_at=step.finished_at,
-                completion=completion,
+                completion=one.completion,
             )
-            for call, completion in zip(calls, step.completions, strict=True)
+            for call, one in zip(calls, step.slices, strict=True)
         ]
 
-    def _answers(self, completions: Sequence[Completion]) -> list[Summary]:
+    def _answers(self, outputs: Sequence[Completion]) -> list[Summary]:
         """The rows of calls, detokenized together. An aborted call has none: it is unattempted."""
         attempted = []
-        for completion in completions:
-            if completion.finish_reason is FinishReason.ABORT:
-                self._tasks.drop(completion.request_id)
+        for output in outputs:
+            if output.finish_reason is FinishReason.ABORT:
+                self._tasks.drop(output.request_id)
             else:
-                attempted.append(completion)
-        texts = self._tokenizer.decode([completion.token_ids for completion in attempted])
+                attempted.append(output)
+        texts = self._tokenizer.decode([output.token_ids for output in attempted])
         engine = self.engine_label or ""
         return [
-            answer(self._tasks.call(completion.request_id), completion, text, engine)
-            for completion, text in zip(attempted, texts, strict=True)
+            answer(self._tasks.call(output.request_id), output, text, engine)
+            for output, text in zip(attempted, texts, strict=True)
         ]
+
+    def _partial(self, one: Slice) -> Summary:
+        """What is kept of an output that goes on, so that a killed run goes on with it."""
+        call = self._tasks.call(one.output.request_id)
+        return begun_row(call, one.output, self.engine_label or "")
 
     def _keep(self, documents: Sequence[Summary], rows: Sequence[Summary]) -> None:
         """Count finished documents, and hand rows to the store."""

@@ -9,7 +9,6 @@ import pytest
 
 from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
 from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Part, Request, Summary
-from batchrun.worker.admission import PADDED_WINDOW, Admission
 from batchrun.worker.calls import sampling_seed
 from batchrun.worker.committer import Committer
 from batchrun.worker.tasks import Tasks
@@ -230,52 +229,6 @@ def test_a_completion_that_nobody_asked_for_is_fatal() -> None:
         tasks.call("x")
     with pytest.raises(KeyError):
         tasks.receive([Summary(key=bytes(16), status=MemoStatus.OK)])
-
-
-def request(name: str, tokens: int, max_tokens: int = 0) -> Request:
-    return Request(
-        request_id=name,
-        prompt_token_ids=[0] * tokens,
-        document_span=(0, tokens),
-        max_tokens=max_tokens,
-        temperature=0.0,
-        top_p=1.0,
-        seed=0,
-    )
-
-
-def test_admission_reserves_whole_blocks_for_prompt_and_output() -> None:
-    """1,600 tokens of KV are 100 blocks; a request of 17 tokens holds 2 of them until it is released."""
-    admission = Admission(LIMITS)
-    for number in range(2):
-        assert admission.admits(request(f"big {number}", 780, 4))
-        admission.reserve(request(f"big {number}", 780, 4))
-    assert 98 == admission.reserved_blocks
-    assert [True, False] == [admission.admits(request("a", 17, 15)), admission.admits(request("b", 33))]
-    admission.release("big 0")
-    assert admission.admits(request("b", 33))
-
-
-def test_what_is_larger_than_the_cache_is_let_in_alone() -> None:
-    """The engine refuses it with a reason; it does not block the others for ever."""
-    admission = Admission(LIMITS)
-    assert admission.admits(request("huge", 5000))
-    admission.reserve(request("small", 10))
-    assert not admission.admits(request("huge", 5000))
-
-
-def test_a_padded_engine_is_given_a_window_to_choose_from() -> None:
-    """It gives memory to a batch when that begins: what waits is bounded by batches, not by the KV cache."""
-    admission = Admission(replace(LIMITS, pads=True, kv_tokens=112))
-    for number in range(PADDED_WINDOW):
-        assert admission.admits(request(str(number), 50, 14))
-        admission.reserve(request(str(number), 50, 14))
-    assert not admission.admits(request("one more", 1))
-    many = Admission(replace(LIMITS, pads=True, max_num_seqs=1))
-    for number in range(PADDED_WINDOW):
-        assert many.admits(request(str(number), 1))
-        many.reserve(request(str(number), 1))
-    assert not many.admits(request("one more", 1))
 
 
 def test_the_committer_commits_in_order_and_within_its_interval() -> None:

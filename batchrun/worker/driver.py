@@ -1,0 +1,74 @@
+"""The loop of the engine's thread: admission, add, step, and nothing else between the steps."""
+
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+
+from batchrun.engines.base import Engine
+from batchrun.records import Request
+from batchrun.worker.feeder import Feeder
+from batchrun.worker.residency import Slice
+from batchrun.worker.tally import FeedingTally
+
+NextRequests = Callable[[bool], Sequence[Request] | None]
+"""More requests; waits for some where it is told so. Empty: none yet. None: there will be no more."""
+
+
+class Driver:
+    """Runs an engine until there is no more to come or `stop` is set. Raises EngineDeadError."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        feeder: Feeder,
+        next_requests: NextRequests,
+        hand_over: Callable[[list[Slice]], None],
+        stop: Event,
+    ) -> None:
+        self._engine = engine
+        self._feeder = feeder
+        self._next_requests = next_requests
+        self._hand_over = hand_over
+        self._stop = stop
+        self._is_own_process = bool(engine.process_ids)
+        self.tally = FeedingTally()
+
+    def run(self, is_more: Callable[[], bool]) -> None:
+        """`is_more`: whether there is work left that is not yet given to the feeder."""
+        stepped_at = time.monotonic()
+        while not self._stop.is_set():
+            was_busy = self._engine.has_unfinished()
+            if not self._fill():
+                return
+            if not (self._is_own_process and was_busy):
+                self.tally.idle_seconds += time.monotonic() - stepped_at
+            is_hungry = self._feeder.is_hungry and is_more()
+            slices = [self._feeder.take(completion) for completion in self._engine.step()]
+            stepped_at = time.monotonic()
+            self._count(is_hungry)
+            if slices:
+                self.tally.num_slices += sum(not one.is_last for one in slices)
+                self._hand_over(slices)
+
+    def _fill(self) -> bool:
+        """Give the engine what it has room for; whether there is anything to step for."""
+        while True:
+            if not self._feeder.num_new:
+                more = self._next_requests(not (self._engine.has_unfinished() or self._feeder.num_further))
+                if more is None:
+                    return False
+                self._feeder.offer(more)
+            request = self._feeder.next_request()
+            if request is None:
+                return True
+            self._engine.add(request)
+
+    def _count(self, is_hungry: bool) -> None:
+        """Of the steps since the last look. Where an engine makes several at a time only the last is known."""
+        snapshot = self._engine.snapshot()
+        self._feeder.advance(snapshot)
+        num_new = snapshot.num_steps - self.tally.num_steps
+        self.tally.num_steps = snapshot.num_steps
+        is_short = snapshot.step_tokens < self._engine.limits.max_num_batched_tokens
+        if is_hungry and is_short and num_new and self._engine.has_unfinished():
+            self.tally.starved_steps += 1

@@ -1,0 +1,116 @@
+"""What the engine is given next, and when: the order of requests, and the slots that long outputs may hold."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from batchrun.engines.base import EngineLimits, EngineSnapshot
+from batchrun.records import Completion, Request
+from batchrun.worker.admission import Admission
+from batchrun.worker.prediction import OutputPrediction
+from batchrun.worker.residency import Residency, Slice, Slices
+
+MAX_FURTHER = 4
+"""Times `max_num_seqs`, of outputs between two slices: where more wait, they go before what is new. They are
+held in memory, prompt and all.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedingSettings:
+    """`edges`: of the buckets of input tokens by which output lengths are predicted."""
+
+    edges: tuple[int, ...] = ()
+    residency: Residency = field(default_factory=Residency)
+
+
+class Feeder:
+    """For one thread; no engine and no clock in it. What `next_request` gives is to be added to the engine, and
+    what comes out of it to be given to `take`.
+    """
+
+    def __init__(
+        self,
+        limits: EngineLimits,
+        settings: FeedingSettings,
+        seed_of: Callable[[str, int], int],
+    ) -> None:
+        """`seed_of`: the sampling seed of a request id and the number of a slice."""
+        self._prediction = OutputPrediction(settings.edges)
+        self._admission = Admission(limits, self._prediction)
+        self._residency = settings.residency
+        self._seed_of = seed_of
+        self._max_further = MAX_FURTHER * limits.max_num_seqs
+        self._max_resident = max(1, int(settings.residency.max_share * limits.max_num_seqs))
+        self._new: deque[Request] = deque()
+        self._further: deque[Slices] = deque()  # between two slices
+        self._running: dict[str, Slices] = {}
+        self._num_resident = 0  # running past their first slice
+        self.num_admitted_tokens = 0  # of prompts, each once
+
+    @property
+    def num_new(self) -> int:
+        """Requests that wait for their first slice."""
+        return len(self._new)
+
+    @property
+    def num_further(self) -> int:
+        """Outputs that wait for a slice after their first."""
+        return len(self._further)
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether more requests would be let into the engine if there were some."""
+        return not (self._new or self._further or self._admission.is_full)
+
+    def offer(self, requests: Iterable[Request]) -> None:
+        """More work, behind what waits; an output that an earlier run began goes on before what is new."""
+        for request in requests:
+            if request.num_generated:
+                self._further.append(self._slices(request))
+            else:
+                self._new.append(request)
+
+    def advance(self, snapshot: EngineSnapshot) -> None:
+        """Note how far the engine is."""
+        self._admission.advance(snapshot)
+
+    def next_request(self) -> Request | None:
+        """The next for the engine, or None where there is none or no room for it."""
+        goes_on = self._goes_on()
+        if not (goes_on or self._new):
+            return None
+        slices = self._further[0] if goes_on else self._slices(self._new[0])
+        request = slices.next_request()
+        if not self._admission.reserve(request):
+            return None
+        (self._further if goes_on else self._new).popleft()
+        self._running[request.request_id] = slices
+        self._num_resident += not slices.is_first
+        if not slices.num_stays:
+            self.num_admitted_tokens += len(request.prompt_token_ids)
+        return request
+
+    def take(self, completion: Completion) -> Slice:
+        """A request that the engine is done with; where its output is not whole it waits for its next slice."""
+        slices = self._running.pop(completion.request_id)
+        self._admission.release(completion.request_id)
+        self._num_resident -= not slices.is_first
+        if slices.num_stays:
+            self.num_admitted_tokens += completion.cached_tokens
+        ended = slices.take(completion)
+        if ended.is_last:
+            self._prediction.observe(ended.output.input_tokens, len(ended.output.token_ids))
+        else:
+            self._further.append(slices)
+        return ended
+
+    def _goes_on(self) -> bool:
+        """Whether a further slice is next: while others wait for their first, up to a share of the slots."""
+        if not self._further:
+            return False
+        is_within_share = self._num_resident < self._max_resident
+        return is_within_share or not self._new or len(self._further) >= self._max_further
+
+    def _slices(self, request: Request) -> Slices:
+        return Slices(request, self._residency, self._seed_of)

@@ -1,0 +1,106 @@
+"""What is let into the engine: reservations on counted tokens."""
+
+from dataclasses import replace
+
+from batchrun.engines.base import EngineLimits, EngineSnapshot
+from batchrun.records import Request
+from batchrun.worker.admission import PADDED_WINDOW, Admission
+from batchrun.worker.prediction import ENOUGH, OutputPrediction
+
+LIMITS = EngineLimits(
+    max_model_len=800, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
+)
+
+
+def make_admission(limits: EngineLimits = LIMITS) -> Admission:
+    return Admission(limits, OutputPrediction(()))
+
+
+def request(name: str, tokens: int, max_tokens: int = 0) -> Request:
+    return Request(
+        request_id=name,
+        prompt_token_ids=[sum(name.encode())] * tokens,
+        document_span=(0, tokens),
+        max_tokens=max_tokens,
+        temperature=0.0,
+        top_p=1.0,
+        seed=0,
+    )
+
+
+def test_the_longest_output_is_reserved_until_others_are_known() -> None:
+    """Two of 700 + 50 tokens fill the cache of 1,600 but for its spare; a third waits for one to end."""
+    admission = make_admission()
+    assert admission.reserve(request("a", 700, 50))
+    assert admission.reserve(request("b", 700, 50))
+    assert not admission.reserve(request("c", 100, 50))
+    admission.release("a")
+    assert admission.reserve(request("c", 100, 50))
+
+
+def test_what_ends_first_makes_room_for_what_grows_later() -> None:
+    """700 + 50 and 50 + 750 never stand in the cache at their full lengths together: both are let in, though
+    together they come to 1,550; with 700 + 750 they would.
+    """
+    admission = make_admission(replace(LIMITS, kv_tokens=1400))
+    assert admission.reserve(request("short", 700, 50))
+    assert admission.reserve(request("long", 50, 750))
+    other = make_admission(replace(LIMITS, kv_tokens=1400))
+    assert other.reserve(request("long too", 700, 750))
+    assert not other.reserve(request("long", 50, 750))
+
+
+def test_a_beginning_that_prompts_share_is_reserved_once() -> None:
+    """Four of 600 equal tokens take what one takes, and their outputs; the blocks go with the last of them."""
+    admission = make_admission(replace(LIMITS, kv_tokens=1000))
+    prompt = request("shared", 600).prompt_token_ids
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        assert admission.reserve(replace(request(name, 0, 50), prompt_token_ids=prompt))
+    assert not admission.reserve(request("else", 600, 50))
+    for name in names:
+        admission.release(name)
+    assert admission.reserve(request("else", 600, 50))
+
+
+def test_predictions_take_the_place_of_the_cap() -> None:
+    """Once outputs are known to be short, more fit; one that outgrows its prediction is predicted anew."""
+    prediction = OutputPrediction(())
+    for _ in range(ENOUGH):
+        prediction.observe(100, 10)
+    assert 10 == prediction.predict(100, 500)
+    assert 500 == prediction.predict(100, 500, so_far=10)
+    admission = Admission(replace(LIMITS, max_num_seqs=16), prediction)
+    assert 13 == sum(admission.reserve(request(str(n), 100, 500)) for n in range(16))
+    admission.advance(EngineSnapshot(running=13, output_tokens=13 * 20))
+    admission.release("0")
+    admission.release("1")
+    assert not admission.reserve(request("late", 100, 500))
+
+
+def test_what_is_larger_than_the_cache_is_let_in_alone() -> None:
+    """The engine refuses it with a reason; it does not block the others for ever."""
+    admission = make_admission()
+    assert admission.reserve(request("huge", 5000))
+    assert not admission.reserve(request("small", 10))
+    admission.release("huge")
+    assert admission.reserve(request("small", 10))
+
+
+def test_no_more_are_let_in_than_run_and_a_short_queue() -> None:
+    """Where the cache is ample the number of requests is what binds."""
+    admission = make_admission(replace(LIMITS, kv_tokens=100_000))
+    assert 12 == sum(admission.reserve(request(str(n), 10, 10)) for n in range(20))
+    assert admission.is_full
+
+
+def test_a_padded_engine_is_given_a_window_to_choose_from() -> None:
+    """It gives memory to a batch when that begins: what waits is bounded by batches, not by the KV cache."""
+    admission = make_admission(replace(LIMITS, pads=True, kv_tokens=112))
+    assert all(admission.reserve(request(str(number), 50, 14)) for number in range(PADDED_WINDOW))
+    assert not admission.reserve(request("one more", 1))
+    admission.release("0")
+    assert admission.reserve(request("one more", 1))
+    many = make_admission(replace(LIMITS, pads=True, max_num_seqs=1))
+    assert all(many.reserve(request(str(number), 1)) for number in range(PADDED_WINDOW))
+    assert not many.reserve(request("one more", 1))
