@@ -48,6 +48,7 @@ LAYERS = (
         "scratch",
         "keys",
         "memory",
+        "profile",
         "closing",
         "reporter",
         "signals",
