@@ -21,6 +21,8 @@ FILLS = 3
 """How many times the requests of one measurement fill `max_num_batched_tokens`, time permitting."""
 PROMPT_TOKENS, OUTPUT_TOKENS = 64, 64
 """Of each sequence while decoding is measured. An engine that copies its prompt has enough to copy."""
+WARM_TOKENS = 16
+"""Of outputs before decoding is measured."""
 WORTH = 1.02
 """More sequences at once are tried while the rate grows by this factor: less is within what two runs differ."""
 SEED = 20261130
@@ -100,6 +102,7 @@ class Meter:
         """
         points: list[Point] = []
         end = self.seconds + seconds
+        self.run([self._request(self._decode_lengths()[0], min(WARM_TOKENS, self._decode_lengths()[1]))])
         for number in self._numbers_of_sequences():
             if points and self.seconds >= end:
                 break
@@ -134,10 +137,11 @@ class Meter:
     def documents(self, requests: Sequence[Request]) -> tuple[float, list[list[int]]]:
         """Output tokens/s of the decoding of these requests, run at once, and their outputs.
 
-        They are read twice with one output token before: what the prefix cache keeps of them is then the same.
+        They are read twice before: with some output tokens, so that what an engine compiles for decoding is
+        there, then with one: what the prefix cache keeps of them is then the same.
         """
-        for _ in range(2):
-            reading = self.run([self._renamed(request, max_tokens=1) for request in requests])
+        self.run([self._renamed(request, max_tokens=WARM_TOKENS) for request in requests])
+        reading = self.run([self._renamed(request, max_tokens=1) for request in requests])
         renamed = [self._renamed(request) for request in requests]
         whole = self.run(renamed)
         token_ids = {each.request_id: each.token_ids for each in whole.completions}

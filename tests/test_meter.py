@@ -1,6 +1,7 @@
 """The meter: known rates in, the same rates out, in the time that was given."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_outputs_that_end_early_count_as_long_as_they_are() -> None:
         ({"kv_tokens": 64}, [1]),
     ],
 )
-def test_no_more_sequences_than_run_at_once(changes: dict[str, int], expected: list[int]) -> None:
+def test_no_more_sequences_than_run_at_once(changes: dict[str, Any], expected: list[int]) -> None:
     """Neither `max_num_seqs` nor the KV cache is exceeded: what waits or is preempted is no decode rate."""
     engine = VirtualEngine(lambda _: 1e4, lambda running: 10.0 * running, replace(LIMITS, **changes))
     points = Meter(engine, VOCABULARY).decode(1e6)
