@@ -37,6 +37,8 @@ LAYERS = (
         "meter",
         "subject",
         "calibration",
+        "estimate",
+        "prediction",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},
