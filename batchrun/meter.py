@@ -19,8 +19,9 @@ FIRST_LENGTH, LENGTH_FACTOR = 128, 4
 """Prompts are measured at 128, 512, 2048, … tokens, and at the longest that the engine takes."""
 FILLS = 3
 """How many times the requests of one measurement fill `max_num_batched_tokens`, time permitting."""
-PROMPT_TOKENS, OUTPUT_TOKENS = 64, 64
-"""Of each sequence while decoding is measured. An engine that copies its prompt has enough to copy."""
+PROMPT_TOKENS, OUTPUT_TOKENS = 32, 128
+"""Of each sequence while decoding is measured: short prompts, so that all are read in a step or two and then run
+together, and outputs long enough that this hardly counts."""
 WARM_TOKENS = 16
 """Of outputs before decoding is measured."""
 WORTH = 1.02

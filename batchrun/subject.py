@@ -28,6 +28,8 @@ def subject_of(job: Job, here: Resolved) -> Subject:
 
 def known_profile(job: Job, note: Callable[[str], None]) -> Profile | None:
     """The profile of this job's engine on this machine, if it was calibrated; a bad one is told to `note`."""
+    if not job.workspace.profiles.is_dir():  # to ask which device there is takes vLLM seconds
+        return None
     try:
         here = job.resolve()
     except BatchrunError:  # no engine here: whoever runs the job says so

@@ -47,7 +47,7 @@ def test_outputs_that_end_early_count_as_long_as_they_are() -> None:
     [
         ({"max_num_seqs": 6}, [1, 2, 4, 6]),
         ({"max_num_seqs": 1}, [1]),
-        ({"kv_tokens": 640}, [1, 2, 4, 5]),  # 128 tokens a sequence
+        ({"kv_tokens": 800}, [1, 2, 4, 5]),  # 160 tokens a sequence
         ({"kv_tokens": 64}, [1]),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_slow_engine_is_measured_in_the_time_given(seconds: float) -> None:
     before = meter.seconds
     points = meter.decode(seconds)
     assert len(points) >= 1
-    assert meter.seconds - before <= seconds + 30
+    assert meter.seconds - before <= seconds + 60
 
 
 def test_documents_are_decoded_as_they_are() -> None:

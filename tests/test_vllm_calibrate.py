@@ -10,6 +10,7 @@ from batchrun.errors import EngineUnavailableError
 from batchrun.profile import Profile
 from tests.commands import Bench, texts
 from tests.engines.requests import make_config
+from tests.test_calibrate import set_engine
 
 pytestmark = pytest.mark.engine
 
@@ -17,8 +18,7 @@ pytestmark = pytest.mark.engine
 def test_a_profile_and_speculation_that_changes_no_token(bench: Bench) -> None:
     """Rates of reading and writing come out, all eight outputs are the same, and `plan` tells the time by it."""
     spec = bench.home / "jobs" / "summarize.toml"
-    settings = 'kind = "vllm"\ndtype = "float32"\nmax_num_seqs = 2\nmax_num_batched_tokens = 512'
-    spec.write_text(spec.read_text().replace('kind = "lead"', settings))
+    set_engine(spec, kind="vllm", dtype="float32", max_num_seqs=2, max_num_batched_tokens=512)
     corpus = bench.corpus(texts(12))
     process = bench.start("calibrate", corpus, "--seconds", "4", "--batched-tokens", "512", "--json")
     out, err = process.communicate(timeout=280)
