@@ -66,15 +66,16 @@ class Meter:
     def prefill(self, seconds: float) -> tuple[Point, ...]:
         """Input tokens/s by length of prompt, in about `seconds`, of which each length may have its share.
 
-        The prompts have no beginning in common and one output token each. One of the length is run first,
-        unmeasured: it says how many the time allows. There are as many as fill the token budget of a step
-        FILLS times, and at least one, whatever that takes.
+        The prompts have no beginning in common and one output token each. One of the length is run first: it
+        says how many the time allows, and stands for them where it allows no more. There are as many as fill
+        the token budget of a step FILLS times. Lengths for which the time does not last are left out.
         """
         points: list[Point] = []
         lengths = self.lengths()
         end = self.seconds + seconds
+        self.run([self._request(lengths[0], 1)])
         for place, length in enumerate(lengths):
-            if points and self.seconds >= end:
+            if points and self.seconds + length / points[-1][1] > end:
                 break
             share = (end - self.seconds) / (len(lengths) - place)
             points.append((length, self.prefill_rate(length, share)))
@@ -92,8 +93,8 @@ class Meter:
         """Input tokens/s of prompts of `length`. `budget` are the tokens of a step that are to be filled."""
         first = self.run([self._request(length, 1)])
         wanted = -(-FILLS * (budget or self._engine.limits.max_num_batched_tokens) // length)
-        number = max(1, min(wanted, int((seconds - first.seconds) / max(first.seconds, 1e-9))))
-        reading = self.run([self._request(length, 1) for _ in range(number)])
+        number = min(wanted, int((seconds - first.seconds) / max(first.seconds, 1e-9)))
+        reading = self.run([self._request(length, 1) for _ in range(number)]) if number > 0 else first
         return _rate(reading.input_tokens, reading.seconds)
 
     def decode(self, seconds: float) -> tuple[Point, ...]:
