@@ -21,6 +21,8 @@ from batchrun.subject import subject_of
 from batchrun.telemetry.run_records import timestamp
 
 DOCUMENTS = 8
+MOST_INPUT_TOKENS = 8192
+"""Of the documents together: a CPU reads them in half a minute."""
 MOST_OUTPUT_TOKENS = 128
 """Of each document while speculation is measured: enough to see it, without waiting for a report's length."""
 COMPARED_LENGTH = 512
@@ -228,8 +230,15 @@ class _Calibrator:
 
 
 def _documents(job: Job, corpus: CorpusInput) -> list[Request]:
-    """The first documents of a corpus as the job asks for them, greedily and with a bounded output."""
-    found = list(islice(requests(job, corpus), DOCUMENTS))
+    """Of the first documents of a corpus those that together are not too long, at least one, as the job asks for
+    them, but greedily and with a bounded output.
+    """
+    found: list[Request] = []
+    room = MOST_INPUT_TOKENS
+    for request in islice(requests(job, corpus), DOCUMENTS * DOCUMENTS):
+        if len(found) < DOCUMENTS and (not found or len(request.prompt_token_ids) <= room):
+            found.append(request)
+            room -= len(request.prompt_token_ids)
     if not found:
         raise CorpusError("no row of the corpus has a prompt that fits", "Calibrate without a corpus.")
     return [
