@@ -5,19 +5,21 @@ from dataclasses import dataclass
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work, WorkCounts, WorkOutline
+from batchrun.prediction import outline_of, predict
 from batchrun.preparation import CorpusInput, longest_document, make_plan, plan_settings
-from batchrun.records import ErrorType, RunRecord
+from batchrun.records import ErrorType
 from batchrun.reporter import Reporter
 from batchrun.runner import pending_since, storage_errors
 from batchrun.store.checkpoints import Checkpoints
-from batchrun.store.job_file import last_of_name
 from batchrun.store.lock import RunLock
-from batchrun.telemetry.run_records import latest_runs, read_runs
+from batchrun.telemetry.run_records import read_runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """`too_long` is counted in `counts.unusable`, too. `estimated_seconds` is None where no rate is known."""
+    """`too_long` is counted in `counts.unusable`, too. `estimated_seconds` is None where no rate is known;
+    `estimated_by` says in words what it rests on.
+    """
 
     job_id: str
     seed: int
@@ -26,6 +28,7 @@ class Forecast:
     too_long: int
     longest_document: int
     estimated_seconds: float | None
+    estimated_by: str = ""
 
 
 def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
@@ -43,32 +46,20 @@ def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
             reporter.finished()
             tokens_read = plan_settings(job, tuple(plan.variables)).tokens_read
             with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys, tokens_read) as work:
-                return _forecast(job, plan, work)
+                return _forecast(job, plan, work, reporter)
     finally:
         lock.release()
 
 
-def _forecast(job: Job, plan: PlanRecord, work: Work) -> Forecast:
-    rate = _known_rate(job)
+def _forecast(job: Job, plan: PlanRecord, work: Work, reporter: Reporter) -> Forecast:
+    predicted = predict(job, work, reporter.note)
     return Forecast(
         job_id=job.job_id,
         seed=job.seed,
         counts=work.counts,
-        outline=work.outline(job.spec.buckets.edges, job.max_model_len - job.spec.output.max_tokens),
+        outline=outline_of(job, work, job.spec.buckets.edges),
         too_long=plan.decided.get(ErrorType.PROMPT_TOO_LONG, 0),
         longest_document=longest_document(job),
-        estimated_seconds=work.counts.to_run_tokens / rate if rate else None,
+        estimated_seconds=predicted.seconds,
+        estimated_by=predicted.basis_text,
     )
-
-
-def _known_rate(job: Job) -> float | None:
-    """Prompt tokens a second in the last run of this job, or of the last job of its name."""
-    before = last_of_name(job.workspace, job.name)
-    for job_id in (job.job_id, before.job_id if before else job.job_id):
-        runs: list[RunRecord] = [run for _, run in latest_runs(job.workspace, job_id)]
-        rates = [
-            run.tokens.input / run.seconds.running for run in runs if run.tokens.input and run.seconds.running
-        ]
-        if rates:
-            return rates[-1]
-    return None

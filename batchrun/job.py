@@ -145,20 +145,31 @@ class Job:
         Raises EngineUnavailableError where no engine is installed, and ConfigError (78) where this
         machine resolves `auto` differently, unless `accept_engine`.
         """
+        here = self.resolve()
+        self._freeze(here, accept_engine=accept_engine, owner=owner)
+        return self.config_for(here)
+
+    def resolve(self) -> Resolved:
+        """What `auto` is on this machine. Raises EngineUnavailableError and ConfigError."""
         engine = self.spec.engine
         kind = engines.resolve_kind(engine.kind)
+        engines.check_speculation(kind, engine.speculation)
         device, dtype = engines.resolve_device_and_dtype(kind, engine.dtype)
-        here = Resolved(kind=kind, dtype=dtype, device=device)
-        self._freeze(here, accept_engine=accept_engine, owner=owner)
+        return Resolved(kind=kind, dtype=dtype, device=device)
+
+    def config_for(self, here: Resolved) -> EngineConfig:
+        """What to start the engine with where `auto` is `here`."""
+        engine = self.spec.engine
         return EngineConfig(
-            kind=kind,
-            dtype=dtype,
-            device=device,
+            kind=here.kind,
+            dtype=here.dtype,
+            device=here.device,
             model=self.model.folder,
             max_model_len=self.max_model_len,
             max_num_batched_tokens=engine.max_num_batched_tokens,
             max_num_seqs=engine.max_num_seqs,
             samples=self.spec.output.temperature > 0,
+            speculation=engine.speculation,
             options=dict(engine.options),
         )
 

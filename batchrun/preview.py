@@ -1,5 +1,6 @@
-"""What the model will see for a row: its prompt, written out, without a run."""
+"""What the model will see for a row, without a run: its prompt, written out or as a request."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from batchrun.corpus.corpus import open_corpus
@@ -10,6 +11,7 @@ from batchrun.planning.measure import Measure
 from batchrun.planning.spool import document_rows
 from batchrun.preparation import CorpusInput, plan_settings
 from batchrun.prompts.frames import names_in
+from batchrun.records import Request
 from batchrun.worker.summarizer import summarize
 
 
@@ -30,6 +32,17 @@ def preview(job: Job, given: CorpusInput, doc_id: str) -> Prompt:
         if doc_id in ids:
             return _prompt(job, batch.one(ids.index(doc_id)), tuple(corpus.variables))
     raise CorpusError(f"no row has the id {doc_id!r}", "Ids are those of the id column, or row numbers.")
+
+
+def requests(job: Job, given: CorpusInput) -> Iterator[Request]:
+    """The calls of the rows that fit the context, in input order, as the worker makes them. Raises CorpusError."""
+    corpus = open_corpus(given.files, given.wishes, given.limit, names_in(job.spec.prompt.instruction))
+    variables = tuple(corpus.variables)
+    measure, settings = Measure(job.tokenizer, plan_settings(job, variables)), job.call_settings(variables)
+    for batch in corpus.batches():
+        for document in document_rows(measure.measure(batch).spool):
+            for call in next(summarize(document, settings)):
+                yield call.request
 
 
 def _prompt(job: Job, row: DocumentBatch, variables: tuple[str, ...]) -> Prompt:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from batchrun.engines.base import EngineSnapshot
+from batchrun.estimate import Done, Estimate
 from batchrun.memory import peak_memory_bytes
 from batchrun.planning.work import WorkCounts
 from batchrun.records import BatchMetrics, RowCounts, RunRecord, TokenCounts
@@ -13,9 +14,21 @@ from batchrun.worker.worker import Worker
 
 
 class Progress:
-    """Reads a worker that runs `counts`; times are seconds of the monotonic clock."""
+    """Reads a worker that runs `counts`; times are seconds of the monotonic clock.
 
-    def __init__(self, worker: Worker, counts: WorkCounts, run_started: float, gpus: Gpus) -> None:
+    With an `estimate` it tells the time left by length, and the share of the engine's ceiling; without one
+    the time left is that of the input tokens left at the speed so far.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        counts: WorkCounts,
+        run_started: float,
+        gpus: Gpus,
+        estimate: Estimate | None = None,
+    ) -> None:
+        self._estimate = estimate
         self._worker = worker
         self._counts = counts
         self._run_started = run_started
@@ -66,7 +79,14 @@ class Progress:
         read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
         written = max(tally.output_tokens, snapshot.output_tokens)
         left = max(0, to_run - tally.input_tokens - worker.num_recalled_tokens)
-        done = tally.input_tokens or read
+        done = Done(
+            documents=tally.computed,
+            input_tokens=tally.input_tokens,
+            running=snapshot.running,
+            read=read,
+            written=written,
+            seconds=running,
+        )
         gpus = self._gpus.use()
         return BatchMetrics(
             waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens - worker.num_recalled_tokens),
@@ -77,7 +97,8 @@ class Progress:
             prefill_tokens_per_second=read / running if running else 0.0,
             decode_tokens_per_second=written / running if running else 0.0,
             oldest_wait_seconds=_seconds_since(first_planned_at) if left > 0 else 0.0,
-            seconds_to_completion=left * running / done if done else None,
+            seconds_to_completion=self._seconds_left(done, left),
+            ceiling_share=self._estimate.ceiling_share(done) if self._estimate else None,
             store_wait_seconds=worker.store_wait_seconds,
             collector_wait_seconds=worker.collector_wait_seconds,
             num_steps=worker.feeding.num_steps,
@@ -88,6 +109,12 @@ class Progress:
             gpu_utilization=gpus.utilization,
             gpu_memory_bytes=gpus.memory_bytes,
         )
+
+    def _seconds_left(self, done: Done, tokens_left: int) -> float | None:
+        if self._estimate is not None:
+            return self._estimate.seconds_left(done)
+        tokens = done.input_tokens or done.read
+        return tokens_left * done.seconds / tokens if tokens else None
 
 
 def rows_before(counts: WorkCounts) -> RowCounts:

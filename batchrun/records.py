@@ -310,6 +310,7 @@ class BatchMetrics:
     decode_tokens_per_second: float = 0.0
     oldest_wait_seconds: float = 0.0
     seconds_to_completion: float | None = None
+    ceiling_share: float | None = None  # of what the engine's profile says can be reached; None without one
     store_wait_seconds: float = 0.0
     collector_wait_seconds: float = 0.0
     num_steps: int = 0
@@ -342,6 +343,7 @@ class RunRecord:
     first_planned_at: str | None = None
     compared_with: str | None = None  # the completed run that `rows.departed` counts from
     to_run: int = 0
+    estimated_seconds: float | None = None  # of `seconds.running`, as foretold before the run
     rows: RowCounts = field(default_factory=RowCounts)
     tokens: TokenCounts = field(default_factory=TokenCounts)
     seconds: PhaseSeconds = field(default_factory=PhaseSeconds)

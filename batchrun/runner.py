@@ -27,6 +27,7 @@ from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work
+from batchrun.prediction import predict
 from batchrun.preparation import CorpusInput, make_plan, plan_settings
 from batchrun.progress import Progress, rows_before
 from batchrun.publication import publish_plan
@@ -183,6 +184,8 @@ class Run:
     def _run(self, work: Work, variables: list[str]) -> None:
         config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
         self.checkpoints.compact()
+        predicted = predict(self.job, work, self.reporter.note)
+        self.log.update(estimated_seconds=predicted.seconds)
         self.reporter.note(
             f"{work.counts.to_run:,} documents ({work.counts.to_run_tokens:,} tokens) to run on "
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
@@ -203,7 +206,7 @@ class Run:
                 commit=self.checkpoints.commit,
                 observe=requests.observe,
             )
-            progress = Progress(worker, work.counts, self.started, Gpus(config))
+            progress = Progress(worker, work.counts, self.started, Gpus(config), predicted.estimate)
             worker.start()
             try:
                 self._watch(worker, progress)

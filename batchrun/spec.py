@@ -2,7 +2,8 @@
 
 The fingerprint covers what can change a summary and nothing else; two specs with one fingerprint
 share their finished summaries. `FINGERPRINTED` and `NEUTRAL` name the side on which each field
-stands; a field on neither side fails a test.
+stands; a field on neither side fails a test. A field that came later stands in the fingerprint only where
+it is not at its default (`LATER`): the jobs from before it keep their ids and their finished summaries.
 """
 
 import difflib
@@ -63,6 +64,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     max_model_len: Positive | None = None
     max_num_batched_tokens: Positive = 16384
     max_num_seqs: Positive = 256
+    speculation: Literal["off", "ngram"] = "off"
     options: dict[str, Any] = {}
 
 
@@ -97,9 +99,12 @@ FINGERPRINTED = frozenset(
         "engine.kind",
         "engine.dtype",
         "engine.max_model_len",
+        "engine.speculation",
         "engine.options",
     }
 )
+LATER = {"engine.speculation": "off"}
+"""Fields younger than the first jobs, with the value under which they are left out of the fingerprint."""
 NEUTRAL = frozenset(
     {
         "name",
@@ -146,7 +151,7 @@ def load_spec(path: Path) -> JobSpec:
 def parse_spec(table: dict[str, Any], path: Path) -> JobSpec:
     """Validate a spec's table; `path` names it in messages. Raises ConfigError."""
     for where, key, known in _unknown_keys(table, JobSpec, ""):
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
         proposal = f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(sorted(known))}."
         raise ConfigError(f"{path.absolute()}: unknown key {where + key!r}", proposal)
     try:
@@ -194,7 +199,11 @@ def flat_fields(spec: JobSpec) -> dict[str, Any]:
 
 def fingerprint_fields(spec: JobSpec, *, model_content: str, max_model_len: int) -> dict[str, Any]:
     """What can change a summary. `model_content` stands for the model and its resolved revision."""
-    fields = {name: value for name, value in flat_fields(spec).items() if name in FINGERPRINTED}
+    fields = {
+        name: value
+        for name, value in flat_fields(spec).items()
+        if name in FINGERPRINTED and (name not in LATER or value != LATER[name])
+    }
     options = {key: value for key, value in spec.engine.options.items() if key not in NEUTRAL_OPTIONS}
     del fields["revision"]
     if not spec.output.temperature:

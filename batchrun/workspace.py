@@ -128,6 +128,11 @@ class Workspace:
         """Hub revisions as first resolved, and content hashes of model folders."""
         return self.checkpoints / "models.json"
 
+    @property
+    def profiles(self) -> Path:
+        """How fast engines are on this machine, as `calibrate` measured them: a file each."""
+        return self.checkpoints / "profiles"
+
     def job(self, job_id: str, seed: int) -> JobPaths:
         return JobPaths(job=self.checkpoints / job_id, spools=self.buckets / job_id, seed=seed)
 

@@ -33,6 +33,7 @@ OTHER_VALUES: dict[str, Any] = {
     "engine.max_model_len": 4096,
     "engine.max_num_batched_tokens": 4096,
     "engine.max_num_seqs": 8,
+    "engine.speculation": "ngram",
     "engine.options": {"speculative_tokens": 4},
 }
 
@@ -138,6 +139,19 @@ def test_the_fingerprint_never_changes_unnoticed() -> None:
     assert specs.job_id("news", specs.fingerprint(fields)) == "news-ba0d2a4b"
 
 
+@pytest.mark.parametrize("name", sorted(specs.LATER))
+def test_a_later_field_leaves_the_jobs_before_it_alone(name: str) -> None:
+    """At its default it is not in the fingerprint, so that finished summaries are found again."""
+    spec = JobSpec(model="m")
+    assert specs.LATER[name] == specs.flat_fields(spec)[name]
+    fields = specs.fingerprint_fields(spec, model_content="m@1", max_model_len=8192)
+    assert name not in fields
+    other = changed(spec, name, OTHER_VALUES[name])
+    assert (
+        OTHER_VALUES[name] == specs.fingerprint_fields(other, model_content="m@1", max_model_len=8192)[name]
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "hint"),
     [
@@ -147,7 +161,7 @@ def test_the_fingerprint_never_changes_unnoticed() -> None:
         (
             "model = 'm'\n[engine]\ngpu_memory_utilization = 0.9",
             "unknown key 'engine.gpu_memory_utilization'",
-            "Known here: dtype, kind, max_model_len, max_num_batched_tokens, max_num_seqs, options.",
+            "Known here: dtype, kind, max_model_len, max_num_batched_tokens, max_num_seqs, options, speculation.",
         ),
         ("", "Object missing required field `model`", "Mend that value in the spec."),
         ("model = ''", "Expected `str` of length >= 1 - at `$.model`", "Mend that value in the spec."),
@@ -301,6 +315,7 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
     max_model_len = 100
     max_num_batched_tokens = 200
     max_num_seqs = 3
+    speculation = "ngram"
     [engine.options]
     nested = { anything = [1, "two"] }
     """
@@ -323,6 +338,7 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
         "engine.max_model_len": 100,
         "engine.max_num_batched_tokens": 200,
         "engine.max_num_seqs": 3,
+        "engine.speculation": "ngram",
         "engine.options": {"nested": {"anything": [1, "two"]}},
     }
     assert expected == specs.flat_fields(specs.load_spec(write(tmp_path, text)))

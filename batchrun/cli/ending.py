@@ -38,11 +38,20 @@ def end_lines(record: RunRecord) -> list[str]:
         f"{rows.computed:,} computed, {rows.reused:,} reused, {rows.duplicate:,} duplicate; {tokens.input:,} tokens read, "
         f"{tokens.output:,} written; {duration(record.seconds.total)}",
     ]
+    if record.estimated_seconds is not None and rows.computed:
+        lines.append(running_text(record))
     if rows.departed:
-        lines[-1] += f"; {rows.departed:,} texts of run {record.compared_with} are not in the corpus any more"
+        lines[1] += f"; {rows.departed:,} texts of run {record.compared_with} are not in the corpus any more"
     if record.flagged:
         counts = ", ".join(f"{number:,} {flag}" for flag, number in sorted(record.flagged.items()))
         lines.append(f"flagged of those computed: {counts}")
     if rows.failed:
         lines.append(f"list the failures: batchrun results {record.job_id} --only failed")
     return lines
+
+
+def running_text(record: RunRecord) -> str:
+    """What was foretold of the running time, what it was, and the share of the engine's ceiling if known."""
+    said = f"predicted {duration(record.estimated_seconds or 0.0)}, took {duration(record.seconds.running)}"
+    share = record.metrics.ceiling_share
+    return said if share is None else f"{said}: {share:.0%} of what the engine reaches (batchrun calibrate)"

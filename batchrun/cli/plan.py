@@ -103,6 +103,6 @@ def render(found: "Forecast") -> str:
     lines.append(
         "time: no rate known yet; a first run measures it"
         if known is None
-        else f"time: about {duration(known)}"
+        else f"time: about {duration(known)}, {found.estimated_by}"
     )
     return "\n".join(lines)

@@ -99,6 +99,10 @@ def _in_full(record: RunRecord) -> str:
         "rates": f"{metrics.prefill_tokens_per_second:,.0f} prefill and {metrics.decode_tokens_per_second:,.0f} decode tokens/s",
         "time": f"{duration(record.seconds.total)} (planning {duration(record.seconds.planning)}, loading "
         f"{duration(record.seconds.loading)}, running {duration(record.seconds.running)})",
+        "predicted": "-" if record.estimated_seconds is None else duration(record.estimated_seconds),
+        "ceiling": "-"
+        if metrics.ceiling_share is None
+        else f"{metrics.ceiling_share:.0%} of the engine's profile",
         "left": _left(record),
         "updated": record.updated_at,
     }

@@ -30,8 +30,18 @@ def resolve_device_and_dtype(kind: str, dtype: str) -> tuple[str, str]:
     return vllm.resolve_device_and_dtype(dtype)
 
 
+def check_speculation(kind: str, speculation: str) -> None:
+    """Raise ConfigError where an engine does not guess ahead as the spec asks."""
+    if speculation != "off" and kind != "vllm":
+        raise ConfigError(
+            f"engine.speculation is {speculation!r}, which the {kind} engine does not have",
+            'Set engine.speculation to "off", or engine.kind to "vllm".',
+        )
+
+
 def start(config: EngineConfig) -> Engine:
     """Load the engine. Raises EngineUnavailableError with what it said where it does not start."""
+    check_speculation(config.kind, config.speculation)
     if config.kind == "lead":
         from batchrun.engines.lead import LeadEngine
 

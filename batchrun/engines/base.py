@@ -22,6 +22,7 @@ class EngineConfig:
     max_num_batched_tokens: int
     max_num_seqs: int
     samples: bool = False  # whether requests have a temperature
+    speculation: str = "off"
     options: dict[str, Any] = field(default_factory=dict)
 
 

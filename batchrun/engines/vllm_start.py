@@ -25,6 +25,17 @@ DEFAULTS = {
 QUIET = "ignore::FutureWarning,ignore::UserWarning:multiprocessing.resource_tracker"
 """Warnings of Python in the engine's processes that nobody can act on."""
 SPECIFIED = {"model", "dtype", "max_model_len", "max_num_batched_tokens", "max_num_seqs"}
+SPECULATION = {
+    "ngram": {
+        "method": "ngram",
+        "num_speculative_tokens": 6,
+        "prompt_lookup_max": 4,
+        "prompt_lookup_min": 2,
+    }
+}
+"""Prompt lookup: what followed the last two to four tokens in the prompt is guessed to follow again. On 16
+documents of 200 to 600 tokens with 128 outputs each SmolLM2-135M wrote 1.53 times as fast, and the same
+tokens, in float32 on a CPU; `batchrun calibrate CORPUS` measures it on one's own documents."""
 CPU_KV_BYTES = 2**30
 HINT = (
     "Check the model folder, [engine.options] and the free memory; engine.max_model_len and "
@@ -106,6 +117,11 @@ def _check(config: EngineConfig, options: dict[str, Any]) -> None:
         key = "model" if name == "model" else f"engine.{name}"
         reason = f"[engine.options]: {name} has its own key in the job spec"
         raise EngineUnavailableError(reason, f"Set {key} instead.")
+    if config.speculation != "off" and "speculative_config" in options:
+        reason = (
+            f"[engine.options]: speculative_config stands beside engine.speculation = {config.speculation!r}"
+        )
+        raise EngineUnavailableError(reason, "Keep one of the two.")
     from vllm.engine.arg_utils import EngineArgs
 
     check_options("vllm", options, {"own_process", *EngineArgs.__dataclass_fields__})
@@ -172,6 +188,8 @@ def _defaults(config: EngineConfig) -> dict[str, Any]:
         "disable_log_stats": False,
         "use_tqdm_on_load": False,
     }
+    if config.speculation != "off":
+        values["speculative_config"] = dict(SPECULATION[config.speculation])
     if config.device == "cpu":
         values["enforce_eager"] = True
     if config.device == "cpu" and config.samples:

@@ -7,7 +7,7 @@ import msgspec
 
 from batchrun import atomic_file
 from batchrun.errors import ConfigError
-from batchrun.spec import JobSpec
+from batchrun.spec import LATER, JobSpec
 from batchrun.workspace import Workspace
 
 
@@ -58,9 +58,9 @@ def last_of_name(workspace: Workspace, name: str) -> JobRecord | None:
 
 def changed_fields(before: JobRecord, fields: dict[str, Any]) -> list[str]:
     """`name: old → new` for each fingerprinted field that differs."""
-    names = sorted(before.fields.keys() | fields.keys())
+    old, new = LATER | before.fields, LATER | fields
     return [
-        f"{name}: {before.fields.get(name)!r} → {fields.get(name)!r}"
-        for name in names
-        if before.fields.get(name) != fields.get(name)
+        f"{name}: {old.get(name)!r} → {new.get(name)!r}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
     ]

@@ -1,0 +1,37 @@
+"""What this machine is called, by those of its parts that decide how fast an engine runs."""
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def device_name(device: str) -> str:
+    """Of the first GPU where `device` is `cuda`, else of the CPU, with the number of cores that batchrun may use.
+
+    Loads no driver and no library; where the system does not tell, it is `device` itself.
+    """
+    if device == "cuda":
+        return _value(next(GPUS.glob("*/information"), None), "Model") or _asked() or device
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{_value(CPUINFO, 'model name') or device} ({cores} cores)"
+
+
+def _value(path: Path | None, name: str) -> str | None:
+    """That of the first line `name : value` of a file."""
+    with suppress(OSError):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path else []
+        pairs = (line.partition(":") for line in lines)
+        return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
+    return None
+
+
+def _asked() -> str | None:
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)  # noqa: S603
+        return next(iter(said.stdout.splitlines()), "").strip() or None
+    return None
