@@ -127,7 +127,6 @@ NEUTRAL_OPTIONS = frozenset(
         "kv_tokens",
         "clock",
         "prefix_caching",
-        "block_size",
         "decode_half_batch",
     }
 )

@@ -27,6 +27,8 @@ OTHER_VALUES: dict[str, Any] = {
     "long_documents.overlap_share": 0.1,
     "columns.id": "key",
     "columns.text": "article",
+    "residency.slice_tokens": 64,
+    "residency.max_share": 0.25,
     "buckets.edges": (512,),
     "engine.kind": "lead",
     "engine.dtype": "float16",
@@ -87,10 +89,16 @@ def test_every_field_stands_on_one_side() -> None:
 @pytest.mark.parametrize("name", ALL_FIELDS)
 def test_the_fingerprint_covers_what_can_change_a_summary(name: str) -> None:
     """Another value of a fingerprinted field is another job, of a neutral one the same."""
-    spec = JobSpec(model="m")
+    spec = changed(JobSpec(model="m"), "output.temperature", 0.5)
     other = changed(spec, name, OTHER_VALUES[name])
     assert specs.flat_fields(spec)[name] != specs.flat_fields(other)[name]
     assert (name in NEUTRAL) == (fingerprint_of(spec) == fingerprint_of(other))
+
+
+def test_slices_make_another_job_where_outputs_are_drawn() -> None:
+    """Each slice has a seed of its own; without a temperature the summary is the same in any slices."""
+    greedy = JobSpec(model="m")
+    assert fingerprint_of(greedy) == fingerprint_of(changed(greedy, "residency.slice_tokens", 64))
 
 
 @pytest.mark.parametrize("option", sorted(NEUTRAL_OPTIONS))
@@ -129,14 +137,15 @@ def test_the_fingerprint_never_changes_unnoticed() -> None:
         "output.top_p": 0.9,
         "long_documents.policy": "map_reduce",
         "long_documents.overlap_share": 0.05,
+        "residency.slice_tokens": 512,
         "engine.kind": "lead",
         "engine.dtype": "auto",
         "engine.max_model_len": 2048,
         "engine.options": {"a": [True, None, "é"], "b": 1},
-        "recipe": 2,
+        "recipe": 3,
     }
-    assert specs.fingerprint(fields) == "ba0d2a4be72f69b796809f2efbf04c8e"
-    assert specs.job_id("news", specs.fingerprint(fields)) == "news-ba0d2a4b"
+    assert specs.fingerprint(fields) == "0dc63f9e7fdf8d7f5432b9298cb78316"
+    assert specs.job_id("news", specs.fingerprint(fields)) == "news-0dc63f9e"
 
 
 @pytest.mark.parametrize("name", sorted(specs.LATER))
@@ -307,6 +316,9 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
     [columns]
     id = "key"
     text = "body"
+    [residency]
+    slice_tokens = 64
+    max_share = 1
     [buckets]
     edges = []
     [engine]
@@ -332,6 +344,8 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
         "long_documents.overlap_share": 0.0,
         "columns.id": "key",
         "columns.text": "body",
+        "residency.slice_tokens": 64,
+        "residency.max_share": 1.0,
         "buckets.edges": (),
         "engine.kind": "lead",
         "engine.dtype": "bfloat16",

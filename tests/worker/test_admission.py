@@ -8,7 +8,7 @@ from batchrun.worker.admission import PADDED_WINDOW, Admission
 from batchrun.worker.prediction import ENOUGH, OutputPrediction
 
 LIMITS = EngineLimits(
-    max_model_len=800, kv_tokens=1600, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
+    max_model_len=800, kv_tokens=1640, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
 )
 
 
@@ -29,7 +29,7 @@ def request(name: str, tokens: int, max_tokens: int = 0) -> Request:
 
 
 def test_the_longest_output_is_reserved_until_others_are_known() -> None:
-    """Two of 700 + 50 tokens fill the cache of 1,600 but for its spare; a third waits for one to end."""
+    """Two of 700 + 50 tokens fill the cache of 1,640 but for its spare; a third waits for one to end."""
     admission = make_admission()
     assert admission.reserve(request("a", 700, 50))
     assert admission.reserve(request("b", 700, 50))
