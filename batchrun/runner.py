@@ -197,7 +197,7 @@ class Run:
             self._request_log() as requests,
         ):
             self.worker = worker = Worker(
-                documents=work.documents(),
+                documents=work.documents(by_bucket=config.kind == "transformers"),
                 settings=self.job.call_settings(variables),
                 recall=nested.find,
                 begun=partials.find if self.checkpoints.has_partials() else None,

@@ -183,7 +183,16 @@ class Simulator:
             if blocks is None:
                 return False
             one.blocks += blocks
+        if self._prefix_caching:
+            self._name_full(one, one.num_computed + tokens)
         return True
+
+    def _name_full(self, one: Simulated, num_tokens: int) -> None:
+        """Blocks are found by others from the moment in which their computation is scheduled, as in vLLM."""
+        num_full = num_tokens // self._block_size
+        for place in range(one.num_named, num_full):
+            self._blocks.name(one.blocks[place], one.names[place])
+        one.num_named = max(one.num_named, num_full)
 
     def _let_in(self, one: Simulated, left: int) -> int:
         """The tokens that a waiting sequence computes first, 0 where there is no room; at least its last
@@ -209,11 +218,6 @@ class Simulator:
     def _advance(self, one: Simulated, tokens: int) -> bool:
         """Count what a step computed of a sequence; whether it is finished."""
         one.num_computed += tokens
-        if self._prefix_caching:
-            num_full = one.num_computed // self._block_size
-            for place in range(one.num_named, num_full):
-                self._blocks.name(one.blocks[place], one.names[place])
-            one.num_named = max(one.num_named, num_full)
         if one.num_missing:
             return False
         one.num_tokens += 1

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
+from batchrun.planning import order
 from batchrun.planning.plan import damaged, open_checked
 from batchrun.records import LONG, Bucket, Document, Part
 
@@ -31,7 +32,8 @@ SCHEMA = pa.schema(
 )
 GROUP_BYTES = 4 << 20
 """Of token ids in a row group: what a reader holds at once."""
-PART_BYTES = 256 << 20
+PART_BYTES = 32 << 20
+"""Of token ids in a part, which is sorted as a whole when it is full: 8 M tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,10 @@ class SpoolPart:
 
     number: int
     path: Path
+
+    @property
+    def bucket(self) -> str:
+        return self.path.parent.name
 
     def keys(self) -> pa.Table:
         """`hash_hi, hash_lo` of every row. Raises DamageError."""
@@ -155,6 +161,7 @@ class SpoolWriter:
     def _finish(self, bucket: int) -> None:
         path, writer = self._open.pop(bucket)
         writer.close()
+        _sort(path)
         atomic_file.sync_file(path)
         atomic_file.sync_folder(path.parent)
 
@@ -175,6 +182,14 @@ class SpoolWriter:
         else:
             for _, writer in self._open.values():
                 writer.close()
+
+
+def _sort(path: Path) -> None:
+    """Sort a part that is written; nobody reads it yet."""
+    rows = order.in_order(pq.read_table(path, pre_buffer=False, memory_map=False))
+    group_rows = max(1, rows.num_rows * GROUP_BYTES // max(rows.nbytes, GROUP_BYTES))
+    with open_writer(path) as writer:
+        writer.write_table(rows, row_group_size=group_rows)
 
 
 def open_writer(path: Path) -> pq.ParquetWriter:

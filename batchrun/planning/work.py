@@ -1,7 +1,8 @@
 """What is left to run of a plan: the rows wanted, less those with a verdict, found in the spool."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ import pyarrow.parquet as pq
 from batchrun.closing import Closing
 from batchrun.database import Database, statements
 from batchrun.memory import release_unused
-from batchrun.planning import spool
+from batchrun.planning import order, spool
 from batchrun.planning.buckets import Padding, assign, make_buckets
 from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, damaged, open_checked
-from batchrun.records import Document
+from batchrun.planning.spool import SpoolPart
+from batchrun.records import LONG, Document
 from batchrun.scratch import scratch_folder
 from batchrun.workspace import CorpusPaths
 
@@ -140,19 +142,20 @@ class Work(Closing):
             padding_with_buckets=padding.share_with_buckets,
         )
 
-    def documents(self) -> Iterator[list[Document]]:
-        """What is to run, in the order of work, some documents at a time. To be asked for once, at last."""
-        for part, path in zip(self._parts, self._select(), strict=True):
-            chosen = pq.read_table(path)
-            places, attempts = chosen["place"].to_numpy(), chosen["attempts"].to_numpy()
-            start = 0
-            for batch in part.batches() if len(places) else ():
-                low, high = np.searchsorted(places, [start, start + batch.num_rows])
-                inside = places[low:high] - start
-                for first in range(0, len(inside), DOCUMENTS_AT_ONCE):
-                    some = slice(first, first + DOCUMENTS_AT_ONCE)
-                    yield spool.document_rows(batch, inside[some], attempts[low:high][some])
-                start += batch.num_rows
+    def documents(self, *, by_bucket: bool = False) -> Iterator[list[Document]]:
+        """What is to run, in the order of work, some documents at a time. To be asked for once, at last.
+
+        Long documents first; then all others that begin alike together, whatever their bucket, or, for an
+        engine that pads, `by_bucket`.
+        """
+        selections = self._select()
+        for parts in _rounds(self._parts, by_bucket=by_bucket):
+            streams = [_chosen_rows(part, selections[part.number]) for part in parts]
+            for batch in order.merged(streams):
+                attempts = batch["attempts"].to_numpy()
+                for first in range(0, batch.num_rows, DOCUMENTS_AT_ONCE):
+                    places = np.arange(first, min(first + DOCUMENTS_AT_ONCE, batch.num_rows))
+                    yield spool.document_rows(batch, places, attempts[places])
 
     def _select(self) -> list[Path]:
         """The choice from each part as a file; then the database goes, and its memory with it: a run lasts a
@@ -171,6 +174,31 @@ class Work(Closing):
     def close(self) -> None:
         self._database.close()
         self._selections.cleanup()
+
+
+def _rounds(parts: Sequence[SpoolPart], *, by_bucket: bool) -> Iterator[list[SpoolPart]]:
+    """Parts that are read side by side: one of each bucket, so that few are open at a time."""
+    for alone in (part for part in parts if by_bucket or part.bucket == LONG.name):
+        yield [alone]
+    buckets: dict[str, list[SpoolPart]] = {}
+    for part in parts:
+        if not by_bucket and part.bucket != LONG.name:
+            buckets.setdefault(part.bucket, []).append(part)
+    for some in zip_longest(*buckets.values()):
+        yield [part for part in some if part is not None]
+
+
+def _chosen_rows(part: SpoolPart, selection: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a part that are to run, with the failed `attempts` of each."""
+    chosen = pq.read_table(selection)
+    places, attempts = chosen["place"].to_numpy(), chosen["attempts"]
+    start = 0
+    for batch in part.batches() if len(places) else ():
+        low, high = np.searchsorted(places, [start, start + batch.num_rows])
+        if high > low:
+            rows = batch.take(pa.array(places[low:high] - start))
+            yield rows.append_column("attempts", attempts.slice(low, high - low).combine_chunks())
+        start += batch.num_rows
 
 
 def _planned_rows(path: Path) -> Iterator[pa.Table]:

@@ -73,10 +73,20 @@ def test_documents_are_what_the_planner_saw(tmp_path: Path, tokenizer: Tokenizer
     )
 
 
-def test_buckets_of_long_documents_come_first(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    """Inside a bucket in input order."""
+def test_documents_that_begin_alike_come_together(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Whatever their buckets: here each is the beginning of the next."""
     plan = plan_lengths(tmp_path, tokenizer, 3, 100, 8, 1, 7, 50, 2)
-    assert lengths_of(plan) == [100, 50, 8, 7, 3, 1, 2]
+    assert lengths_of(plan) == [1, 2, 3, 7, 8, 50, 100]
+
+
+def test_for_an_engine_that_pads_buckets_come_one_after_the_other(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """That of the longest documents first."""
+    plan = plan_lengths(tmp_path, tokenizer, 3, 100, 8, 1, 7, 50, 2)
+    with plan.work([]) as work:
+        portions = list(work.documents(by_bucket=True))
+    assert [len(one.token_ids) for some in portions for one in some] == [50, 100, 7, 8, 1, 2, 3]
 
 
 def test_documents_are_found_across_groups_and_parts(
@@ -118,7 +128,7 @@ def test_a_part_that_is_gone_is_missed(tmp_path: Path, tokenizer: Tokenizer) -> 
     (plan.paths.spool / "000000-000016" / "part-00000.parquet").unlink()
     with plan.work([(key(1), True, 0)]) as work:
         assert (work.counts.to_run, work.num_missing) == (3, 1)
-        assert [len(document.token_ids) for some in work.documents() for document in some] == [100, 10]
+        assert [len(document.token_ids) for some in work.documents() for document in some] == [10, 100]
 
 
 def test_a_spool_that_is_gone_is_missed(tmp_path: Path, tokenizer: Tokenizer) -> None:
