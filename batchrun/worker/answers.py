@@ -15,6 +15,8 @@ _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 def answer(call: Call, completion: Completion, text: str, engine: str) -> Summary:
     """The memo row of a call that was not aborted."""
+    if completion.finish_reason in (FinishReason.LENGTH, FinishReason.REPETITION):
+        text = text.rstrip("\ufffd")  # of a character that was cut
     text, unclosed = spoken(
         text if text.isprintable() else _CONTROL_CHARACTERS.sub("", text), call.opens_thought
     )

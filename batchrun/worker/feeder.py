@@ -95,12 +95,15 @@ class Feeder:
         """A request that the engine is done with; where its output is not whole it waits for its next slice."""
         slices = self._running.pop(completion.request_id)
         self._admission.release(completion.request_id)
-        self._num_resident -= not slices.is_first
+        was_resident = not slices.is_first
+        self._num_resident -= was_resident
         if slices.num_stays:
             self.num_admitted_tokens += completion.cached_tokens
         ended = slices.take(completion)
         if ended.is_last:
             self._prediction.observe(ended.output.input_tokens, len(ended.output.token_ids))
+        elif was_resident:  # its blocks are warm: taking turns with the others would compute them all again
+            self._further.appendleft(slices)
         else:
             self._further.append(slices)
         return ended

@@ -80,7 +80,7 @@ class Slices:
         reason = completion.finish_reason
         is_cut = reason is FinishReason.LENGTH and len(completion.token_ids) >= asked
         is_last = not (is_cut and len(self._made) < self._max_tokens)
-        runaway = _runaway(self._made, seen)
+        runaway = _runaway(self._made, seen, goes_on=not is_last)
         if runaway is not None and reason in (FinishReason.LENGTH, FinishReason.STOP):
             self._made, reason, is_last = self._made[:runaway], FinishReason.REPETITION, True
         output = replace(
@@ -93,10 +93,10 @@ class Slices:
         return Slice(completion=completion, output=output, number=number, is_last=is_last)
 
 
-def _runaway(token_ids: list[int], seen: int) -> int | None:
-    """The first multiple of RUNAWAY_TOKENS after `seen` at which an output that goes on repeats itself."""
+def _runaway(token_ids: list[int], seen: int, *, goes_on: bool) -> int | None:
+    """The first multiple of RUNAWAY_TOKENS after `seen` at which an output repeats itself and goes on."""
     first = seen // RUNAWAY_TOKENS + 1
-    for length in range(first * RUNAWAY_TOKENS, len(token_ids), RUNAWAY_TOKENS):
+    for length in range(first * RUNAWAY_TOKENS, len(token_ids) + goes_on, RUNAWAY_TOKENS):
         if repeats(token_ids[:length]):
             return length
     return None
