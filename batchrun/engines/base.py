@@ -28,7 +28,9 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
-    """`kv_tokens` and `block_size` in tokens; `pads`: whether a batch is padded to its longest prompt."""
+    """`kv_tokens` and `block_size` in tokens; `pads`: whether a batch is padded to its longest prompt;
+    `lookahead`: tokens that speculation writes ahead of an output.
+    """
 
     max_model_len: int
     kv_tokens: int
@@ -36,6 +38,7 @@ class EngineLimits:
     max_num_seqs: int
     max_num_batched_tokens: int
     pads: bool = False
+    lookahead: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -189,9 +190,10 @@ class LeadEngine:
         return self._started + simulator.counts.seconds - time.monotonic()
 
     def _finished(self, one: Simulated) -> Completion:
-        return self._completion(
+        completion = self._completion(
             self._queue.pop(one.request_id), list(one.token_ids[one.num_prompt :]), one.num_cached
         )
+        return replace(completion, times=one.times())
 
     def _serve_all(self) -> list[Completion]:
         served = [self._serve_next() for _ in range(min(len(self._queue), self.limits.max_num_seqs))]

@@ -258,6 +258,7 @@ def _sampling_params(request: Request, *, every_step: bool) -> Any:
 
 def _limits(vllm_config: Any) -> EngineLimits:
     cache, scheduler = vllm_config.cache_config, vllm_config.scheduler_config
+    speculation = vllm_config.speculative_config
     kv_tokens = cache.kv_cache_size_tokens or cache.num_gpu_blocks * cache.block_size
     return EngineLimits(
         max_model_len=vllm_config.model_config.max_model_len,
@@ -265,4 +266,5 @@ def _limits(vllm_config: Any) -> EngineLimits:
         block_size=cache.block_size,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        lookahead=speculation.num_speculative_tokens if speculation else 0,
     )

@@ -44,10 +44,9 @@ class Admission:
     A padded engine gives memory to a batch when it begins; it is given the window that it chooses from.
     """
 
-    def __init__(self, limits: EngineLimits, prediction: OutputPrediction, *, lookahead: int = 0) -> None:
-        """`lookahead`: tokens that speculation writes ahead of each output."""
+    def __init__(self, limits: EngineLimits, prediction: OutputPrediction) -> None:
         self._block_size = limits.block_size
-        self._lookahead = lookahead
+        self._lookahead = limits.lookahead
         self._kv_tokens = limits.kv_tokens * (1 - SPARE_SHARE)
         self._max_requests = _max_requests(limits)
         self._window_tokens = PADDED_WINDOW * limits.max_num_batched_tokens if limits.pads else None
