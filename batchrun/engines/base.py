@@ -1,13 +1,15 @@
 """What an engine is to the rest of the house."""
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from batchrun.errors import EngineUnavailableError
-from batchrun.records import Completion, ErrorType, FinishReason, Request
+from batchrun.records import Completion, ErrorType, FinishReason, Request, RequestTimes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,23 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End within seconds, leave no process behind; may be called twice, and from any thread."""
+
+
+def request_times(
+    *, queued_at: float, scheduled_at: float, token_times: Sequence[float], num_preemptions: int = 0
+) -> RequestTimes:
+    """Of a request whose tokens came at `token_times`, at least one; seconds of one clock."""
+    gaps = np.diff(token_times)
+    p50, p95 = np.percentile(gaps, [50, 95]).tolist() if len(gaps) else (None, None)
+    return RequestTimes(
+        queued_at=queued_at,
+        scheduled_at=scheduled_at,
+        first_token_at=token_times[0],
+        last_token_at=token_times[-1],
+        itl_p50=p50,
+        itl_p95=p95,
+        num_preemptions=num_preemptions,
+    )
 
 
 def refusal(request: Request, error_type: ErrorType, error: str) -> Completion:

@@ -9,8 +9,8 @@ from its start, or from what the cache still holds of it.
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
+from batchrun.engines.base import request_times
 from batchrun.engines.kv_blocks import KVBlocks, block_names
 from batchrun.records import RequestTimes
 
@@ -60,14 +60,10 @@ class Simulated:
 
     def times(self) -> RequestTimes:
         """Of one that is finished."""
-        gaps = sorted(after - before for before, after in pairwise(self.token_times))
-        return RequestTimes(
+        return request_times(
             queued_at=self.queued_at,
             scheduled_at=self.scheduled_at,
-            first_token_at=self.token_times[0],
-            last_token_at=self.token_times[-1],
-            itl_p50=gaps[len(gaps) // 2] if gaps else None,
-            itl_p95=gaps[int(len(gaps) * 0.95)] if gaps else None,
+            token_times=self.token_times,
             num_preemptions=self.num_preemptions,
         )
 

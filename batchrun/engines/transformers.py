@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from importlib import metadata
 
 from batchrun.engines.base import (
@@ -15,6 +16,7 @@ from batchrun.engines.base import (
     EngineSnapshot,
     kv_cache_refusal,
     refusal,
+    request_times,
 )
 from batchrun.engines.hardware import cpu_dtype
 from batchrun.engines.padded_batch import PaddedBatch
@@ -82,6 +84,9 @@ class TransformersEngine:
         self._batch: PaddedBatch | None = None
         self._num_preemptions = self._computed_tokens = self._padded_tokens = self._output_tokens = 0
         self._num_steps = self._step_tokens = 0  # a step is a forward pass
+        self._queued_at: dict[str, float] = {}
+        self._scheduled_at = 0.0  # of the batch, and then when each of its tokens came: all rows' at once
+        self._token_times: list[float] = []
         self._death: str | None = None
         self._closed = threading.Event()
         self._using = threading.Lock()
@@ -93,6 +98,7 @@ class TransformersEngine:
             self._rejected[request.request_id] = refused
         else:
             self._waiting[request.request_id] = request
+            self._queued_at[request.request_id] = time.monotonic()
 
     def step(self) -> list[Completion]:
         """Return what was refused, else compute the prompts of a batch, or decode the batch for a while."""
@@ -116,6 +122,7 @@ class TransformersEngine:
         for request_id in request_ids:
             self._rejected.pop(request_id, None)
             self._waiting.pop(request_id, None)
+            self._queued_at.pop(request_id, None)
         if batch := self._batch:
             batch.abort(request_ids)
             self._leave_if_ended()
@@ -194,6 +201,7 @@ class TransformersEngine:
         self._batch = batch = PaddedBatch(self._model, chosen, self.limits.max_model_len)
         for request in chosen:
             del self._waiting[request.request_id]
+        self._scheduled_at, self._token_times = time.monotonic(), []
         return self._computed(batch, batch.prefill)
 
     def _decode(self) -> list[Completion]:
@@ -216,9 +224,18 @@ class TransformersEngine:
         else:
             self._count(batch, num_running, is_prefill=is_prefill)
             self._leave_if_ended()
-            return completions
+            self._token_times.append(time.monotonic())
+            return [self._timed(completion) for completion in completions]
         self._batch = None
         return self._give_back(batch)
+
+    def _timed(self, completion: Completion) -> Completion:
+        times = request_times(
+            queued_at=self._queued_at.pop(completion.request_id),
+            scheduled_at=self._scheduled_at,
+            token_times=self._token_times[: max(1, len(completion.token_ids))],
+        )
+        return replace(completion, times=times)
 
     def _count(self, batch: PaddedBatch, num_running: int, *, is_prefill: bool) -> None:
         if is_prefill:
@@ -238,6 +255,8 @@ class TransformersEngine:
         batch.release()
         _release_memory()
         if num_rows == 1:
+            for request in requests:
+                del self._queued_at[request.request_id]
             error = f"{num_positions:,} tokens do not fit the memory that the model leaves"
             return [refusal(request, ErrorType.KV_CACHE_TOO_SMALL, error) for request in requests]
         if batch.is_prefilled:

@@ -184,8 +184,9 @@ class VllmEngine:
         from vllm.inputs import tokens_input
 
         prompt = tokens_input(request.prompt_token_ids)
-        parameters = _sampling_params(request, every_step=self._times.begin(request.request_id))
+        every_step = self._times.begin(request.request_id)
         try:
+            parameters = _sampling_params(request, every_step=every_step)
             self._llm.add_request(request.request_id, prompt, parameters)
         except (VLLMClientError, ValueError, TypeError, OverflowError) as error:
             refused = refusal(request, ErrorType.ENGINE_REJECTED, str(error))

@@ -55,6 +55,18 @@ def test_the_order_of_adding_does_not_change_outputs(engine: Engine) -> None:
     assert forwards["r5"] == outputs(run(engine, [requests[5]]))["r5"]
 
 
+def test_a_completion_says_when_it_was_queued_begun_and_written(engine: Engine) -> None:
+    """On one clock and in this order, if the engine has one; gaps between tokens where it took them."""
+    for completion in run(engine, [make_request(f"r{n}", num_tokens=30 + n) for n in range(12)]):
+        times = completion.times
+        assert (times is None) == engine.label.startswith("lead")
+        if times:
+            moments = [times.queued_at, times.scheduled_at, times.first_token_at, times.last_token_at]
+            assert sorted(moments) == moments
+            assert (times.itl_p50 or 0.0) <= (times.itl_p95 or 0.0)
+            assert (times.last_token_at > times.first_token_at) == (len(completion.token_ids) > 1)
+
+
 def test_max_tokens_is_obeyed(engine: Engine) -> None:
     """No output is longer than asked for, and one that is cut says so."""
     completions = run(engine, [make_request(f"r{n}", max_tokens=n) for n in range(1, 9)])
