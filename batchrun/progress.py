@@ -101,6 +101,7 @@ class Progress:
             ceiling_share=self._estimate.ceiling_share(done) if self._estimate else None,
             store_wait_seconds=worker.store_wait_seconds,
             collector_wait_seconds=worker.collector_wait_seconds,
+            cpu_seconds=worker.cpu_seconds,
             num_steps=worker.feeding.num_steps,
             starved_steps=worker.feeding.starved_steps,
             idle_seconds=worker.feeding.idle_seconds,

@@ -318,6 +318,9 @@ class BatchMetrics:
     idle_seconds: float = 0.0  # in which the engine had nothing to compute
     num_slices: int = 0  # of outputs that went on after them
     peak_memory_bytes: int = 0
+    cpu_seconds: dict[str, float] = field(
+        default_factory=dict
+    )  # of the worker's threads, once they have ended
     gpu_utilization: float | None = None  # a share, the mean over the run's GPUs; None without
     gpu_memory_bytes: int | None = None  # in use on them together, whoever uses it
 

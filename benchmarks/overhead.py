@@ -200,6 +200,9 @@ def measure(folder: Path, model: Path, rows: int) -> None:
     )
     waiting = record["metrics"]["store_wait_seconds"] / ran.said["seconds"]["running"]
     say("waiting for the store", f"{waiting:.2%} of the running time")
+    stages = record["metrics"]["cpu_seconds"]
+    costs = ", ".join(f"{name} {seconds / rows * 1e6:.0f} µs" for name, seconds in stages.items())
+    say("CPU time a document, by thread", costs)
     again = run(home, "submit", whole, "--json")
     say("submitted again", f"{again.seconds:,.1f} s, {again.said['rows']['computed']} computed")
 

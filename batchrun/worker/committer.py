@@ -21,6 +21,7 @@ class Committer:
         self._closing = False
         self._error: BaseException | None = None
         self.wait_seconds = 0.0
+        self.cpu_seconds: dict[str, float] = {}  # once its thread has ended
         self._thread = Thread(target=self._run, name="committer", daemon=True)
         self._thread.start()
 
@@ -48,6 +49,10 @@ class Committer:
             raise self._error
 
     def _run(self) -> None:
+        self._commit_all()
+        self.cpu_seconds = {"committer": time.thread_time()}
+
+    def _commit_all(self) -> None:
         closing = False
         while not closing:
             with self._changed:

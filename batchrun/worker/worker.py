@@ -50,6 +50,9 @@ class _Step:
     finished_at: float
 
 
+_STAGES = {"_feed": "feeder", "_drive": "driver", "_collect": "collector"}
+
+
 class Worker:
     """Runs all documents through one engine. `start`, watch `is_running`, then `drain`; `stop` ends it early."""
 
@@ -85,11 +88,12 @@ class Worker:
         self._committer = Committer(commit)
         self._engine: Engine | None = None
         self._threads = [
-            Thread(target=self._guarded, args=(work,), name=work.__name__.strip("_"), daemon=True)
+            Thread(target=self._guarded, args=(work,), name=_STAGES[work.__name__], daemon=True)
             for work in (self._feed, self._drive, self._collect)
         ]
         self.tally = Tally()
         self.loaded_at: float | None = None  # time.monotonic() when the engine was there
+        self._cpu_seconds: dict[str, float] = {}
         self._feeder: Feeder | None = None
         self.feeding = FeedingTally()
         self.collector_wait_seconds = 0.0  # in which the engine waited for its completions to be taken
@@ -155,6 +159,11 @@ class Worker:
         return self._committer.wait_seconds
 
     @property
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time of the threads that have ended, by name; an engine in this process is the driver's."""
+        return self._cpu_seconds | self._committer.cpu_seconds
+
+    @property
     def num_admitted_tokens(self) -> int:
         """Prompt tokens that were given to the engine, those of a prompt once."""
         return self._feeder.num_admitted_tokens if self._feeder else 0
@@ -176,6 +185,8 @@ class Worker:
             if not self._stop.is_set() or not isinstance(error, EngineDeadError):
                 self._errors.append(error)
             self._collected.set()
+        finally:
+            self._cpu_seconds[_STAGES[work.__name__]] = time.thread_time()
 
     def _feed(self) -> None:
         for batch in self._documents:
