@@ -125,6 +125,7 @@ NEUTRAL_OPTIONS = frozenset(
         "prefill_tokens_per_s",
         "decode_tokens_per_s",
         "kv_tokens",
+        "profile",
         "clock",
         "prefix_caching",
         "decode_half_batch",

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -26,8 +27,9 @@ from batchrun.engines.base import (
     refusal,
 )
 from batchrun.engines.output_lengths import lognormal_length
-from batchrun.engines.simulator import Rates, Simulated, Simulator
+from batchrun.engines.simulator import ProfileRates, Rates, Simulated, Simulator, StepTime
 from batchrun.errors import EngineUnavailableError
+from batchrun.profile import Profile
 from batchrun.records import Completion, ErrorType, FinishReason, Request
 
 DEVICE = "cpu"
@@ -44,7 +46,7 @@ Count = Annotated[int, Meta(ge=1)]
 class LeadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`[engine.options]`: rates in tokens a second; a side without one costs no time.
 
-    `decode_half_batch`: the running sequences at which half of `decode_tokens_per_s` is reached.
+    `profile` is a file that `batchrun calibrate` wrote, whose rates take the place of these. `decode_half_batch`: the running sequences at which half of `decode_tokens_per_s` is reached.
     `output_tokens`: the median of output lengths, which are lognormal with `output_sigma`; without it an output
     is as long as its document and `max_tokens` allow. `prefix_caching` is what vLLM calls so.
     """
@@ -52,6 +54,7 @@ class LeadOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefill_tokens_per_s: Positive | None = None
     decode_tokens_per_s: Positive | None = None
     decode_half_batch: Annotated[float, Meta(ge=0)] = 0.0
+    profile: str | None = None
     kv_tokens: Count | None = None
     block_size: Count = BLOCK_SIZE
     prefix_caching: bool = True
@@ -62,7 +65,19 @@ class LeadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def simulates(self) -> bool:
-        return bool(self.prefill_tokens_per_s or self.decode_tokens_per_s or self.output_tokens)
+        rates = self.prefill_tokens_per_s or self.decode_tokens_per_s or self.profile
+        return bool(rates or self.output_tokens)
+
+    @property
+    def rates(self) -> StepTime:
+        """Raises EngineUnavailableError where the profile can not be read."""
+        if self.profile is not None:
+            return ProfileRates(profile=_read_profile(Path(self.profile)))
+        return Rates(
+            prefill=self.prefill_tokens_per_s,
+            decode=self.decode_tokens_per_s,
+            half_batch=self.decode_half_batch,
+        )
 
 
 class LeadEngine:
@@ -242,11 +257,7 @@ class LeadEngine:
     def _make_simulator(self) -> Simulator:
         options, limits = self._options, self.limits
         return Simulator(
-            rates=Rates(
-                prefill=options.prefill_tokens_per_s,
-                decode=options.decode_tokens_per_s,
-                half_batch=options.decode_half_batch,
-            ),
+            rates=options.rates,
             kv_tokens=limits.kv_tokens,
             block_size=limits.block_size,
             max_num_seqs=limits.max_num_seqs,
@@ -273,6 +284,14 @@ def _snapshot(simulator: Simulator) -> EngineSnapshot:
         num_steps=counts.steps,
         step_tokens=counts.step_tokens,
     )
+
+
+def _read_profile(path: Path) -> Profile:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Profile)
+    except (OSError, msgspec.MsgspecError) as error:
+        reason = f"[engine.options] profile: {path.absolute()} can not be read: {error}"
+        raise EngineUnavailableError(reason, "Name a file that `batchrun calibrate` wrote.") from error
 
 
 def _read_options(options: dict[str, Any]) -> LeadOptions:

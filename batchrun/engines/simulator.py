@@ -9,9 +9,11 @@ from its start, or from what the cache still holds of it.
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from batchrun.engines.base import request_times
 from batchrun.engines.kv_blocks import KVBlocks, block_names
+from batchrun.profile import Profile
 from batchrun.records import RequestTimes
 
 
@@ -32,6 +34,26 @@ class Rates:
         prefill = prefill_tokens / self.prefill if self.prefill else 0.0
         decode = (decode_sequences + self.half_batch) / self.decode if self.decode else 0.0
         return prefill + (decode if decode_sequences else 0.0)
+
+
+class StepTime(Protocol):
+    """How long steps take."""
+
+    def seconds(self, prefill_tokens: int, decode_sequences: int) -> float:
+        """Of a step that reads so many prompt tokens and writes one token for each of so many sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRates:
+    """The rates that `batchrun calibrate` measured: those of reading at the prompt tokens of a step."""
+
+    profile: Profile
+
+    def seconds(self, prefill_tokens: int, decode_sequences: int) -> float:
+        """Reading and writing one after the other."""
+        reading = self.profile.prefill_seconds(prefill_tokens) if prefill_tokens else 0.0
+        writing = decode_sequences / self.profile.decode_rate(decode_sequences) if decode_sequences else 0.0
+        return reading + writing
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -95,7 +117,7 @@ class Simulator:
     def __init__(
         self,
         *,
-        rates: Rates,
+        rates: StepTime,
         kv_tokens: int,
         block_size: int,
         max_num_seqs: int,

@@ -9,6 +9,7 @@ import pytest
 
 from batchrun.engines.lead import LeadEngine
 from batchrun.errors import EngineUnavailableError
+from batchrun.profile import Profile, Subject, write_profile
 from batchrun.records import Completion, ErrorType, FinishReason
 from tests.engines.requests import make_config, make_request, run
 
@@ -56,6 +57,27 @@ def test_rates_are_kept_in_real_time_and_in_order() -> None:
     completions = run(engine, requests)
     assert [r.request_id for r in requests] == [c.request_id for c in completions]
     assert 0.28 <= time.monotonic() - started < 3.0
+
+
+def test_a_measured_profile_gives_the_rates(tmp_path: Path) -> None:
+    """400 tokens are read at the rate of 400, then each token is written at that of one sequence."""
+    of = Subject(engine="vllm", engine_version="1", model="m", dtype="float32", device="cpu")
+    profile = Profile(
+        of=of,
+        prefill=((100, 1000.0), (400, 4000.0)),
+        decode=((1, 50.0), (8, 200.0)),
+        max_num_batched_tokens=1024,
+    )
+    engine = make_lead(profile=str(write_profile(tmp_path, profile)), clock="virtual")
+    run(engine, [make_request("r", num_tokens=400, max_tokens=11)])
+    assert engine.clock() == pytest.approx(0.1 + 10 / 50)
+
+
+def test_a_profile_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    """With what makes one."""
+    with pytest.raises(EngineUnavailableError, match=r"none\.json can not be read") as caught:
+        make_lead(profile=str(tmp_path / "none.json"))
+    assert "batchrun calibrate" in str(caught.value)
 
 
 def test_a_throttled_step_is_short() -> None:
