@@ -92,7 +92,7 @@ class LeadEngine:
         self._options = _read_options(config.options)
         self.limits = EngineLimits(
             max_model_len=config.max_model_len,
-            kv_tokens=self._options.kv_tokens or config.max_num_seqs * config.max_model_len,
+            kv_tokens=self._kv_tokens(config),
             block_size=self._options.block_size,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
@@ -253,6 +253,14 @@ class LeadEngine:
         return lognormal_length(
             request.request_id, seed=options.output_seed, median=median, sigma=options.output_sigma
         )
+
+    def _kv_tokens(self, config: EngineConfig) -> int:
+        """A simulated cache is whole blocks: a sequence that fits its tokens and not its blocks would never end."""
+        options = self._options
+        kv_tokens = options.kv_tokens or config.max_num_seqs * config.max_model_len
+        if not options.simulates:
+            return kv_tokens
+        return max(1, kv_tokens // options.block_size) * options.block_size
 
     def _make_simulator(self) -> Simulator:
         options, limits = self._options, self.limits

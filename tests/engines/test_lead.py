@@ -49,6 +49,17 @@ def test_kv_tokens_is_a_limit() -> None:
     }
 
 
+@pytest.mark.parametrize("num_tokens", [90, 96, 98])
+def test_a_simulated_cache_is_whole_blocks(num_tokens: int) -> None:
+    """100 tokens are six blocks of 16: what does not fit those ends there, or is refused, and never waits for ever."""
+    engine = make_lead(kv_tokens=100, output_tokens=500, clock="virtual")
+    engine.add(make_request("r", num_tokens=num_tokens, max_tokens=20))
+    completions = [completion for _ in range(50) for completion in engine.step()]
+    refused = num_tokens > 96
+    assert [ErrorType.KV_CACHE_TOO_SMALL if refused else None] == [one.error_type for one in completions]
+    assert [0 if refused else max(1, 96 - num_tokens)] == [len(one.token_ids) for one in completions]
+
+
 def test_rates_are_kept_in_real_time_and_in_order() -> None:
     """Ten requests of 20 + 10 tokens at 2,000 and 500 tokens/s take 0.28 s: a prompt gives the first token."""
     engine = make_lead(prefill_tokens_per_s=2000, decode_tokens_per_s=500)
