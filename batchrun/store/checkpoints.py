@@ -123,11 +123,12 @@ class Checkpoints:
 
     def has_partials(self) -> bool:
         """Whether an earlier run may have left an output that is not whole."""
-        files = [literal(path) for path in self.intact_segments()]
-        with Database(self.paths.scratch) as database:
-            return bool(
-                files and database.one(statements(__package__)["has_partials"], {"segments": files})[0]
-            )
+
+        def task(database: Database, files: list[Path]) -> bool:
+            segments = {"segments": [literal(path) for path in files]}
+            return bool(files and database.one(statements(__package__)["has_partials"], segments)[0])
+
+        return self._over_segments(task)
 
     def table(self) -> pa.Table:
         """The memo table, one row a key, in no order; for tests and small tables, since it is held whole."""
@@ -144,12 +145,19 @@ class Checkpoints:
 
         Where another run's compaction removes one of them meanwhile, all is listed and run again.
         """
+
+        def over_winners(database: Database, files: list[Path]) -> T:
+            find_winners(database, files)
+            return task(database, [str(path) for path in files])
+
+        return self._over_segments(over_winners, check_all=check_all)
+
+    def _over_segments(self, task: Callable[[Database, list[Path]], T], *, check_all: bool = False) -> T:
         while True:
             files = self.intact_segments(check_all=check_all)
             with Database(self.paths.scratch) as database:
                 try:
-                    find_winners(database, files)
-                    return task(database, [str(path) for path in files])
+                    return task(database, files)
                 except (DatabaseError, OSError):
                     if all(path.exists() for path in files):
                         raise

@@ -208,6 +208,25 @@ def test_a_reader_whose_file_is_compacted_away_lists_again(tmp_path: Path) -> No
     assert 2 <= len(calls)
 
 
+def test_looking_for_partials_lists_again_where_a_file_is_compacted_away(tmp_path: Path) -> None:
+    """Two corpora of one job may run side by side: the end of one does not end the start of the other."""
+    reader, writer = open_store(tmp_path, "reader"), open_store(tmp_path, "writer")
+    for number in range(20):
+        writer.commit([partial(number, 2)])
+    real = reader.intact_segments
+    listings = []
+
+    def compact_after(**arguments: bool) -> list[Path]:
+        listings.append(real(**arguments))
+        if len(listings) == 1:
+            writer.compact()
+        return listings[-1]
+
+    with patch.object(reader, "intact_segments", compact_after):
+        assert reader.has_partials()
+    assert [20, 1] == [len(files) for files in listings]
+
+
 def test_leftovers_of_dead_runs_are_removed_and_of_living_ones_kept(tmp_path: Path) -> None:
     """A half-written temporary file does not disturb, and goes when its run is dead."""
     store = open_store(tmp_path)
