@@ -53,23 +53,30 @@ class _Head:
     """The batch of a stream that is being merged, from the first `advance` on."""
 
     _batch: pa.RecordBatch
-    _keys: pa.LargeBinaryArray
     _start: int
 
     def __init__(self, stream: Iterator[pa.RecordBatch]) -> None:
         self._stream = stream
+        self._made_keys: pa.LargeBinaryArray | None = None
 
     def advance(self) -> bool:
         """Go to the next batch with rows; False at the end of the stream."""
         for batch in self._stream:
             if batch.num_rows:
-                self._batch, self._keys, self._start = batch, sort_keys(batch), 0
+                self._batch, self._made_keys, self._start = batch, None, 0
                 return True
         return False
 
     @property
     def has_rows(self) -> bool:
         return self._start < int(self._batch.num_rows)
+
+    @property
+    def _keys(self) -> pa.LargeBinaryArray:
+        """Made when they are asked for: a stream that is alone needs no copy of its tokens."""
+        if self._made_keys is None:
+            self._made_keys = sort_keys(self._batch)
+        return self._made_keys
 
     @property
     def last(self) -> bytes:
@@ -80,7 +87,11 @@ class _Head:
         return self._batch.slice(start)
 
     def up_to(self, end: bytes) -> pa.RecordBatch:
-        """The rows that are not behind `end`."""
+        """The rows that are not behind `end`; all where the last is not, so that a merge comes to its end even where
+        a stream is not sorted.
+        """
+        if self.last <= end:
+            return self.rest()
         low, high = self._start, int(self._batch.num_rows)
         while low < high:
             middle = (low + high) // 2

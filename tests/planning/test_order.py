@@ -62,3 +62,10 @@ def test_a_slice_of_a_batch_has_the_keys_of_its_rows() -> None:
     """The bytes are found from the slice's own offsets."""
     rows = rows_of([[1], [2, 3], [4]]).slice(1)
     assert [b"\0\0\0\2\0\0\0\3", b"\0\0\0\4"] == order.sort_keys(rows).to_pylist()
+
+
+def test_a_merge_of_what_is_not_sorted_loses_nothing() -> None:
+    """Of a spool of another version, say: the order is worse, and every row is there."""
+    streams = [iter([rows_of([[9], [9], [9], [1]])]), iter([rows_of([[8], [7], [5], [3]])])]
+    merged = tokens_of(order.merged(streams))
+    assert [[1], [3], [5], [7], [8], [9], [9], [9]] == sorted(merged)
