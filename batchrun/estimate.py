@@ -38,7 +38,8 @@ class Expected:
 @dataclass(frozen=True, kw_only=True)
 class Done:
     """What a run has done: `documents` that ended, with `input_tokens` of theirs; `running` that are in the
-    engine; `read` and `written` are all tokens of the engine, of those that run too. `seconds` since it started.
+    engine or between two slices; `read` and `written` are the engine's tokens, of those that run too, a prompt
+    once however often it was read. `seconds` since it started.
     """
 
     documents: int

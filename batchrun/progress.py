@@ -63,8 +63,9 @@ class Progress:
         )
 
     def _tokens(self, snapshot: EngineSnapshot) -> TokenCounts:
-        tally = self._worker.tally
-        recomputed = snapshot.computed_tokens + snapshot.cached_tokens - self._worker.num_admitted_tokens
+        worker, tally = self._worker, self._worker.tally
+        due = worker.num_admitted_tokens + worker.num_cached_again
+        recomputed = snapshot.computed_tokens + snapshot.cached_tokens - due
         return TokenCounts(
             input=tally.input_tokens,
             output=tally.output_tokens,
@@ -76,13 +77,16 @@ class Progress:
         self, snapshot: EngineSnapshot, running: float, first_planned_at: str | None
     ) -> BatchMetrics:
         worker, tally, to_run = self._worker, self._worker.tally, self._counts.to_run_tokens
-        read = max(tally.input_tokens, snapshot.computed_tokens + snapshot.cached_tokens)
+        in_engine = (
+            snapshot.computed_tokens + snapshot.cached_tokens
+        )  # what slices read again is not done twice
+        read = max(tally.input_tokens, min(in_engine, worker.num_admitted_tokens))
         written = max(tally.output_tokens, snapshot.output_tokens)
         left = max(0, to_run - tally.input_tokens - worker.num_recalled_tokens)
         done = Done(
             documents=tally.computed,
             input_tokens=tally.input_tokens,
-            running=snapshot.running,
+            running=snapshot.running + worker.num_further,
             read=read,
             written=written,
             seconds=running,

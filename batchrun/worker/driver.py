@@ -53,7 +53,7 @@ class Driver:
     def _fill(self) -> bool:
         """Give the engine what it has room for; whether there is anything to step for."""
         while True:
-            if not self._feeder.num_new:
+            if self._feeder.wants_more:
                 more = self._next_requests(not (self._engine.has_unfinished() or self._feeder.num_further))
                 if more is None:
                     return False

@@ -47,6 +47,7 @@ class Feeder:
         self._running: dict[str, Slices] = {}
         self._num_resident = 0  # running past their first slice
         self.num_admitted_tokens = 0  # of prompts, each once
+        self.num_cached_again = 0  # tokens that further slices found in the engine's cache
 
     @property
     def num_new(self) -> int:
@@ -57,6 +58,11 @@ class Feeder:
     def num_further(self) -> int:
         """Outputs that wait for a slice after their first."""
         return len(self._further)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether nothing new is left to choose from, and not more goes on than is held in memory."""
+        return not self._new and len(self._further) < self._max_further
 
     @property
     def is_hungry(self) -> bool:
@@ -98,7 +104,7 @@ class Feeder:
         was_resident = not slices.is_first
         self._num_resident -= was_resident
         if slices.num_stays:
-            self.num_admitted_tokens += completion.cached_tokens
+            self.num_cached_again += completion.cached_tokens
         ended = slices.take(completion)
         if ended.is_last:
             self._prediction.observe(ended.output.input_tokens, len(ended.output.token_ids))

@@ -169,6 +169,16 @@ class Worker:
         return self._feeder.num_admitted_tokens if self._feeder else 0
 
     @property
+    def num_cached_again(self) -> int:
+        """Tokens that slices after the first of an output found in the engine's cache."""
+        return self._feeder.num_cached_again if self._feeder else 0
+
+    @property
+    def num_further(self) -> int:
+        """Outputs that wait for their next slice."""
+        return self._feeder.num_further if self._feeder else 0
+
+    @property
     def num_recalled_tokens(self) -> int:
         """Input tokens of nested calls that need not be computed again."""
         return self._tasks.recalled_tokens
