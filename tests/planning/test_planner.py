@@ -98,7 +98,7 @@ def test_what_fits_is_what_the_context_leaves(
 def test_a_text_stands_in_the_spool_once(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it came first, whether it comes again in its batch, its chunk, or another file."""
+    """Whether it comes again in its batch, its chunk, or another file."""
     monkeypatch.setattr(planner_module, "CHUNK_ROWS", 4)
     batches = [
         make_batch([digits(2), digits(1), digits(2)]),
@@ -107,7 +107,7 @@ def test_a_text_stands_in_the_spool_once(
     ]
     plan = make_plan(tmp_path, tokenizer, batches)
     [rows] = plan.spool.values()
-    assert [document_key(digits(n)) for n in (2, 1, 3, 4)] == [key for key, _ in rows]
+    assert [document_key(digits(n)) for n in (1, 2, 3, 4)] == [key for key, _ in rows]
     assert len(plan.rows) == 9
 
 
@@ -135,7 +135,7 @@ def test_buckets_are_folders_by_tokens_of_the_whole_prompt(tmp_path: Path, token
     """Half-open: a prompt of 16 tokens is in the bucket that begins at 16."""
     lengths = [22, 5, 6, 21, 170, 1]
     plan = make_plan(tmp_path, tokenizer, [make_batch([digits(n) for n in lengths])])
-    expected = {"000032-": [22, 170], "000016-000032": [6, 21], "000000-000016": [5, 1]}
+    expected = {"000032-": [22, 170], "000016-000032": [6, 21], "000000-000016": [1, 5]}
     assert expected == {name: [len(ids) for _, ids in rows] for name, rows in plan.spool.items()}
     assert list(expected) == list(plan.spool)
 
@@ -393,7 +393,7 @@ def test_columns_enter_the_key_of_a_part(tmp_path: Path, tokenizer: Tokenizer) -
     batch = make_batch([digits(400), digits(400)], variables={"language": ["French", "Dutch"]})
     plan = make_plan(tmp_path, tokenizer, [batch], settings=settings)
     with plan.work() as work:
-        french, dutch = [document for some in work.documents() for document in some]
+        dutch, french = [document for some in work.documents() for document in some]
     assert [("French",), ("Dutch",), 400] == [french.values, dutch.values, french.num_tokens]
     assert not {part.key for part in french.parts} & {part.key for part in dutch.parts}
     assert [part.token_ids for part in french.parts] == [part.token_ids for part in dutch.parts]
