@@ -186,6 +186,9 @@ class SpoolWriter:
 
 def _sort(path: Path) -> None:
     """Sort a part that is written; nobody reads it yet."""
+    is_single = pq.read_metadata(path).num_rows == 1
+    if is_single:  # it may be as large as a row can be
+        return
     rows = order.in_order(pq.read_table(path, pre_buffer=False, memory_map=False))
     group_rows = max(1, rows.num_rows * GROUP_BYTES // max(rows.nbytes, GROUP_BYTES))
     with open_writer(path) as writer:

@@ -73,13 +73,15 @@ class Worker:
         self._settings = settings
         self._feeding = feeding or FeedingSettings()
         self._observe = observe
-        self._tasks = Tasks(settings, recall, begun)
+        self._find_begun = begun
+        self._tasks = Tasks(settings, recall, self._begun_here if begun else None)
         self._tokenizer = settings.tokenizer
         self._start_engine = start_engine
         self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
         self._steps: SimpleQueue[_Step | None] = SimpleQueue()
         self._ahead = Semaphore(BATCHES_AHEAD)
         self._behind = Semaphore(STEPS_BEHIND)
+        self._loaded = Event()
         self._fed = Event()
         self._stop = Event()
         self._collected = Event()
@@ -116,6 +118,7 @@ class Worker:
     def stop(self) -> None:
         """Admit nothing more. What runs in the engine is given up; what came out of it is kept."""
         self._stop.set()
+        self._loaded.set()
         self._ahead.release()
         self._behind.release()
         self._requests.put(None)
@@ -210,9 +213,17 @@ class Worker:
         if self._tasks.num_open == 0:
             self._requests.put(None)
 
+    def _begun_here(self, keys: Sequence[bytes]) -> dict[bytes, Summary]:
+        """Outputs that this engine began: another one, or another version, would go on in other words."""
+        self._loaded.wait()
+        assert self._find_begun is not None, "asked for only where there are some"
+        rows = {} if self._stop.is_set() else self._find_begun(keys)
+        return {key: row for key, row in rows.items() if row.engine == self.engine_label}
+
     def _drive(self) -> None:
         self._engine = engine = self._start_engine()
         self.loaded_at = time.monotonic()
+        self._loaded.set()
         try:
             self._run(engine)
             self._steps.put(None)

@@ -107,6 +107,39 @@ def test_every_document_is_matched_to_its_own_completion() -> None:
     assert engine.closed.is_set()
 
 
+def test_an_output_that_another_engine_began_is_begun_again() -> None:
+    """Its tokens go on in this one where it is the same engine, version and dtype, and nowhere else."""
+    seen: list[Request] = []
+
+    class WatchedEngine(HeldEngine):
+        def add(self, request: Request) -> None:
+            seen.append(request)
+            super().add(request)
+
+    def begun(keys: Sequence[bytes]) -> dict[bytes, Summary]:
+        return {
+            key: Summary(
+                key=key,
+                status=MemoStatus.PARTIAL,
+                token_ids=(7,),
+                engine="held" if key[-1] % 2 else "held, an older one",
+            )
+            for key in keys
+        }
+
+    worker = Worker(
+        documents=documents(10),
+        settings=SETTINGS,
+        recall=lambda _: {},
+        begun=begun,
+        start_engine=WatchedEngine,
+        commit=lambda _: None,
+    )
+    worker.start()
+    finish(worker)
+    assert {int(one.request_id, 16): one.num_generated for one in seen} == {n: n % 2 for n in range(10)}
+
+
 def test_the_window_is_bounded() -> None:
     """No more requests are in the engine than it can run and a short queue."""
     engine, rows = HeldEngine(), []  # type: tuple[HeldEngine, list[Summary]]
