@@ -42,6 +42,7 @@ from batchrun.job import Job, open_job
 from batchrun.preparation import find_corpus, plan_settings
 from batchrun.prompts.parts import Splitter, title_of
 from batchrun.workspace import find_workspace
+from benchmarks.comparison import bare
 from benchmarks.corpora import Text, descriptions, fitting_readmes, long_documents
 from benchmarks.scores import (
     Floats,
@@ -187,13 +188,6 @@ def generate_elsewhere(
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         said = pool.submit(generate, prompts, max_tokens, sequences).result()
     return said, time.monotonic() - started
-
-
-def bare(text: str) -> str:
-    """Without blanks at its ends, and without a last character of which only the beginning was said: vLLM
-    leaves that out, batchrun writes a replacement character.
-    """
-    return text.strip().rstrip("\ufffd").strip()
 
 
 def measure_same(bench: Bench, corpus: Path) -> None:
