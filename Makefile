@@ -24,6 +24,7 @@ proof: $(VENV)/ready $(MODEL)/config.json
 
 bench: $(VENV)/ready $(MODEL)/config.json
 	$(RUN) -m benchmarks.overhead
+	$(RUN) -m benchmarks.compare
 
 clean:
 	rm -rf $(VENV) .cache
