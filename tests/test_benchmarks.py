@@ -1,9 +1,11 @@
 """The benchmarks keep running: their arithmetic, and each at toy size."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,3 +98,15 @@ def test_arms_are_compared(tiny_llama: Path) -> None:
     assert f"| {' | '.join(HEADER)} |" in out
     rows = [line for line in out.splitlines() if line.startswith(("| padded", "| batchrun-transformers"))]
     assert ["2 of 2", "2 of 2"] == [row.split("|")[-2].strip() for row in rows]
+
+
+@pytest.mark.engine
+def test_the_gpu_benchmark_runs_on_a_cpu() -> None:
+    """Every stage, on transformers alone, with a model of two layers that it builds."""
+    out = run("benchmarks.gpu", "--toy", "--engines", "transformers", "--seconds", "45")
+    [block] = json.loads(out.splitlines()[-1])["blocks"]
+    stages: dict[str, Any] = block["stages"]
+    assert {"loading", "ceiling", "feeding", "padding", "residency"} == set(stages)
+    assert 0 < stages["feeding"]["ceiling_share"]
+    assert stages["padding"]["buckets"]["padding_share"] < stages["padding"]["fifo_8"]["padding_share"]
+    assert 0 < stages["residency"]["slices"]["short_per_s"]
