@@ -172,7 +172,18 @@ def _submit(home: Path, corpus: Path) -> Measured:
         whole_seconds=whole,
         running_seconds=said["seconds"]["running"],
         outputs=tuple(_output(row) for row in rows),
+        remark=_remark(home),
     )
+
+
+def _remark(home: Path) -> str:
+    """What the run's record says of padding and of the prefix cache."""
+    [path] = home.glob("checkpoints/*/seed-*/corpora/*/runs/*.json")
+    record = json.loads(path.read_bytes())
+    padding, cached = record["metrics"]["padding_share"], record["tokens"]["cached"]
+    parts = [f"padding share {padding:.2f}"] if padding else []
+    parts += [f"{cached:,} tokens of prompts from the prefix cache"] if cached else []
+    return ", ".join(parts)
 
 
 def _output(row: dict[str, Any]) -> Output:

@@ -18,8 +18,9 @@ The ceiling is what vLLM needs for the prompts and the outputs of arm 1 by its p
 round by `batchrun calibrate`: reading and writing one after the other, each at its best. Doing both in one step,
 folding duplicates or speculating can be faster than that.
 
-Sets of work: `documents` (all arms), `outputs` (of 256 tokens), `duplicates` (30 %), `beginnings` (documents that
-begin alike, with a KV cache too small for all beginnings).
+Sets of work: `documents` (all arms), `outputs` (of 256 tokens; half as many documents), `duplicates` (30 %),
+`beginnings` (half as many documents, of 1,900 tokens, that begin alike, with a KV cache too small for all
+beginnings).
 """
 
 import argparse
@@ -105,15 +106,11 @@ def measured_set(bench: Bench, name: str, asked: argparse.Namespace) -> str:
     work = make_work(name, job, number=asked.documents, longest=asked.longest)
     corpus = bench.write_corpus(work)
     assignment = bench.assignment(work, corpus, job)
-    arms = [arm for arm in work.arms if not asked.arms or arm in asked.arms]
     profile = ceiling(bench, work, asked.calibrate)
-    rounds: dict[str, list[Measured]] = {arm: [] for arm in arms}
-    for arm in turns(arms, asked.rounds):
-        say(f"{name}: {arm}, round {len(rounds[arm]) + 1} of {asked.rounds}")
-        try:
-            rounds[arm].append(bench.run(arm, work, corpus, assignment, job))
-        except ArmError as error:
-            say(f"{arm} is left out: {error}")
+    arms = [arm for arm in work.arms if not asked.arms or arm in asked.arms]
+    rounds = measured_rounds(
+        arms, asked.rounds, lambda arm: bench.run(arm, work, corpus, assignment, job), name
+    )
     first = next((measured[0] for measured in rounds.values() if measured), None)
     if first is None:
         return f"**{name}**: no arm came to its end"
@@ -123,9 +120,30 @@ def measured_set(bench: Bench, name: str, asked: argparse.Namespace) -> str:
         input_tokens=assignment.input_tokens,
         ceiling_seconds=ceiling_seconds(profile, assignment, written) if profile else None,
     )
-    title = TITLES[name].format(max_tokens=work.max_tokens)
-    size = f"{len(work.texts)} {title}, {asked.rounds} rounds; {assignment.input_tokens:,} tokens of prompts"
-    return "\n\n".join([f"**{name}**: {size}", table(HEADER, comparison.rows()), *comparison.remarks()])
+    size = f"{len(work.texts)} {TITLES[name]}, {assignment.input_tokens:,} tokens of prompts"
+    title = f"**{name}**: {size}, outputs of {work.max_tokens}, {asked.rounds} rounds"
+    return "\n\n".join([title, table(HEADER, comparison.rows()), *comparison.remarks()])
+
+
+def measured_rounds(
+    arms: list[str], number: int, run: Callable[[str], Measured], name: str
+) -> dict[str, list[Measured]]:
+    """What each arm came to, round by round; one that fails has no more rounds."""
+    rounds: dict[str, list[Measured]] = {arm: [] for arm in arms}
+    failed: set[str] = set()
+    for arm in turns(arms, number):
+        if arm in failed:
+            continue
+        say(f"{name}: {arm}, round {len(rounds[arm]) + 1} of {number}")
+        try:
+            measured = run(arm)
+        except ArmError as error:
+            failed.add(arm)
+            say(f"{arm} is left out from now on: {error}")
+        else:
+            rounds[arm].append(measured)
+            say(f"{name}: {arm} took {measured.running_seconds:.1f} s with the engine loaded")
+    return rounds
 
 
 def turns(arms: list[str], rounds: int) -> Iterator[str]:

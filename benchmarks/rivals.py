@@ -139,7 +139,19 @@ def padded(asked: Assignment, _: Path) -> Answers:
     for start in range(0, len(asked.prompts), BATCH):
         outputs += _padded_batch(model, asked.prompts[start : start + BATCH], asked.max_tokens, ends)
     seconds = time.monotonic() - started
-    return Answers(running_seconds=seconds, token_ids=outputs)
+    lengths = list(map(len, asked.prompts))
+    return Answers(
+        running_seconds=seconds,
+        token_ids=outputs,
+        remark=f"padding share {padding_share(lengths, BATCH):.2f}",
+    )
+
+
+def padding_share(lengths: Sequence[int], rows: int) -> float:
+    """Of the positions of prompts in batches of `rows` as they come: those that are padding."""
+    batches = [lengths[start : start + rows] for start in range(0, len(lengths), rows)]
+    positions = sum(max(batch) * len(batch) for batch in batches)
+    return 1 - sum(lengths) / positions
 
 
 def _padded_batch(

@@ -29,20 +29,26 @@ TWO_ARMS = ("generate", "batchrun")
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Documents in the order of the corpus, and how they are to be summarized; `max_tokens` of each output."""
+    """Documents in the order of the corpus, and how they are to be summarized; `max_tokens` of each output.
+
+    `share`: of the number of documents asked for; less where a document takes longer.
+    """
 
     name: str
     texts: list[Text] = field(default_factory=list)
     max_tokens: int = SHORT
     kv_cache_memory_bytes: int = 2**30
     arms: tuple[str, ...] = TWO_ARMS
+    share: float = 1.0
 
 
 def make_work(name: str, job: Job, *, number: int, longest: int) -> Work:
-    """The set `name` of `number` documents of at most `longest` tokens of the job's tokenizer."""
+    """The set `name` of `number` documents, or its share of that, of at most `longest` tokens of the job's
+    tokenizer.
+    """
     make, work = SETS[name]
     pool = sampled(sized(_documents(), job, range(SHORTEST, longest + 1)))
-    return replace(work, texts=make(pool, job, number, longest))
+    return replace(work, texts=make(pool, job, round(work.share * number), longest))
 
 
 @cache
@@ -98,13 +104,16 @@ def _shuffled(texts: list[Text]) -> list[Text]:
 Maker = Callable[[Sequence[Text], Job, int, int], list[Text]]
 SETS: dict[str, tuple[Maker, Work]] = {
     "documents": (_first, Work(name="documents", arms=ALL_ARMS)),
-    "outputs": (_first, Work(name="outputs", max_tokens=LONG, arms=(*TWO_ARMS, "batchrun-ngram"))),
+    "outputs": (_first, Work(name="outputs", max_tokens=LONG, arms=(*TWO_ARMS, "batchrun-ngram"), share=0.5)),
     "duplicates": (_with_duplicates, Work(name="duplicates")),
-    "beginnings": (_with_beginnings, Work(name="beginnings", kv_cache_memory_bytes=SMALL_KV_BYTES)),
+    "beginnings": (
+        _with_beginnings,
+        Work(name="beginnings", kv_cache_memory_bytes=SMALL_KV_BYTES, share=0.5),
+    ),
 }
 TITLES = {
-    "documents": "documents as they come, outputs of {max_tokens}",
-    "outputs": "outputs of {max_tokens}",
-    "duplicates": "30 % duplicates, outputs of {max_tokens}",
-    "beginnings": "families of documents that begin alike, shuffled, outputs of {max_tokens}",
+    "documents": "documents",
+    "outputs": "documents",
+    "duplicates": "documents, 30 % of them duplicates",
+    "beginnings": "documents in families that begin alike, shuffled",
 }

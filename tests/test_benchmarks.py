@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import arms, compare
 from benchmarks.comparison import HEADER, Comparison, Equality, Measured, Output, equality, spread, table
+from benchmarks.rivals import padding_share
 from benchmarks.work import DUPLICATE_SHARE, FAMILY, make_work
 
 ROOT = Path(__file__).parent.parent
@@ -60,8 +61,28 @@ def test_the_table_is_markdown() -> None:
     assert "2.0 [1.0–4.0]" == spread([4.0, 1.0, 2.0])
 
 
+def test_padding_is_counted_batch_by_batch() -> None:
+    """Two prompts of 1 and 3 tokens are padded to 3 each; the last batch holds what is left."""
+    assert 0.25 == padding_share([1, 3, 2], 2)
+
+
 def test_rounds_begin_with_another_arm_each() -> None:
     assert ["a", "b", "c", "b", "c", "a"] == list(compare.turns(["a", "b", "c"], 2))
+
+
+def test_an_arm_that_fails_has_no_more_rounds() -> None:
+    """The others go on; what it had measured before counts."""
+    ran: list[str] = []
+
+    def run_arm(arm: str) -> Measured:
+        ran.append(arm)
+        if ran == ["a", "b", "b"]:
+            raise arms.ArmError("no memory")
+        return measured(1, "x")
+
+    rounds = compare.measured_rounds(["a", "b"], 3, run_arm, "documents")
+    assert ["a", "b", "b", "a", "a"] == ran
+    assert {"a": 3, "b": 1} == {arm: len(each) for arm, each in rounds.items()}
 
 
 def test_the_sets_of_work_are_what_they_are_called(tmp_path: Path, tiny_llama: Path) -> None:
@@ -69,12 +90,12 @@ def test_the_sets_of_work_are_what_they_are_called(tmp_path: Path, tiny_llama: P
     bench = arms.Bench(folder=tmp_path, model=tiny_llama, longest=300)
     job = bench.job()
     works = {
-        name: make_work(name, job, number=20, longest=300)
+        name: make_work(name, job, number=40, longest=300)
         for name in ("documents", "duplicates", "beginnings")
     }
     texts = {name: [it.text for it in work.texts] for name, work in works.items()}
-    assert [20, 20, 20] == [len(each) for each in texts.values()]
-    assert [20, 20 - round(20 * DUPLICATE_SHARE), 20] == [len(set(each)) for each in texts.values()]
+    assert [40, 40, 20] == [len(each) for each in texts.values()]
+    assert [40, 40 - round(40 * DUPLICATE_SHARE), 20] == [len(set(each)) for each in texts.values()]
     assert 20 // FAMILY == len({text[:400] for text in texts["beginnings"]})
     for work in works.values():
         asked = bench.assignment(work, bench.write_corpus(work), job)
