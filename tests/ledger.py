@@ -9,7 +9,7 @@ from pathlib import Path
 
 from batchrun.cli.main import run
 from batchrun.engines.lead import LeadEngine
-from batchrun.records import Completion
+from batchrun.records import Completion, Request
 
 
 def calls(path: Path) -> dict[str, int]:
@@ -21,14 +21,14 @@ def calls(path: Path) -> dict[str, int]:
 
 def main() -> None:
     descriptor = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    serve = LeadEngine._serve_next
+    complete = LeadEngine._completion
 
-    def noted(engine: LeadEngine) -> Completion:
-        completion = serve(engine)
+    def noted(engine: LeadEngine, request: Request, output: list[int], cached_tokens: int) -> Completion:
+        completion = complete(engine, request, output, cached_tokens)
         os.write(descriptor, f"{completion.request_id} {completion.input_tokens}\n".encode())
         return completion
 
-    LeadEngine._serve_next = noted  # type: ignore[method-assign, assignment]
+    LeadEngine._completion = noted  # type: ignore[method-assign]
     run()
 
 

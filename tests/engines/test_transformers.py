@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -166,7 +167,7 @@ def test_an_end_token_as_the_last_that_fits_is_a_stop(engine: TransformersEngine
     number = int(stopped.request_id[1:])
     limit = len(stopped.token_ids)
     (again,) = run(engine, [make_request(f"r{number}", num_tokens=20 + number, max_tokens=limit)])
-    assert stopped == again
+    assert replace(stopped, times=None) == replace(again, times=None)
 
 
 def test_sampling_depends_on_the_seed_alone(engine: TransformersEngine) -> None:
