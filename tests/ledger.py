@@ -28,7 +28,7 @@ def main() -> None:
         os.write(descriptor, f"{completion.request_id} {completion.input_tokens}\n".encode())
         return completion
 
-    LeadEngine._completion = noted  # type: ignore[method-assign]
+    LeadEngine._completion = noted  # type: ignore[method-assign, assignment]
     run()
 
 
