@@ -21,7 +21,7 @@ from batchrun import atomic_file
 from batchrun.errors import DamageError, LockedError
 from batchrun.planning import plan as plans
 from batchrun.planning import spool
-from batchrun.runner import storage_errors
+from batchrun.storage import storage_errors
 from batchrun.store import sweep
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock, holder_of

@@ -5,7 +5,6 @@ import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,7 @@ import batchrun
 from batchrun import engines
 from batchrun import spec as specs
 from batchrun.errors import BatchrunError, ExitCode
+from batchrun.machine import installed_version
 from batchrun.model import find_model
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.store.lock import holder_of
@@ -55,13 +55,8 @@ def _said(name: str, ask: Callable[[], str]) -> Check:
 
 
 def _versions() -> list[str]:
-    found = []
-    for package in PACKAGES:
-        try:
-            found.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = ((package, installed_version(package)) for package in PACKAGES)
+    return [f"{package} {version}" for package, version in found if version is not None]
 
 
 def _machine() -> str:

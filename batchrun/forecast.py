@@ -9,10 +9,10 @@ from batchrun.prediction import outline_of, predict
 from batchrun.preparation import CorpusInput, longest_document, make_plan, plan_settings
 from batchrun.records import ErrorType
 from batchrun.reporter import Reporter
-from batchrun.runner import pending_since, storage_errors
+from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
-from batchrun.telemetry.run_records import read_runs
+from batchrun.telemetry.run_records import pending_since, read_runs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""What this machine is called, by those of its parts that decide how fast an engine runs."""
+"""What this machine is, by those of its parts that decide how fast an engine runs, and which one."""
 
 import os
 import subprocess
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 GPUS = Path("/proc/driver/nvidia/gpus")
@@ -18,6 +19,14 @@ def device_name(device: str) -> str:
         return _value(next(GPUS.glob("*/information"), None), "Model") or _asked() or device
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{_value(CPUINFO, 'model name') or device} ({cores} cores)"
+
+
+def installed_version(*packages: str) -> str | None:
+    """Of the first of these packages that is installed here."""
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(package)
+    return None
 
 
 def _value(path: Path | None, name: str) -> str | None:

@@ -77,9 +77,7 @@ class Progress:
         self, snapshot: EngineSnapshot, running: float, first_planned_at: str | None
     ) -> BatchMetrics:
         worker, tally, to_run = self._worker, self._worker.tally, self._counts.to_run_tokens
-        in_engine = (
-            snapshot.computed_tokens + snapshot.cached_tokens
-        )  # what slices read again is not done twice
+        in_engine = snapshot.computed_tokens + snapshot.cached_tokens  # what slices read again among them
         read = max(tally.input_tokens, min(in_engine, worker.num_admitted_tokens))
         written = max(tally.output_tokens, snapshot.output_tokens)
         left = max(0, to_run - tally.input_tokens - worker.num_recalled_tokens)

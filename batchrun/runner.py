@@ -5,8 +5,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,27 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
-from batchrun.database import DatabaseError
 from batchrun.engines.base import EngineDeadError
-from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, StorageError
+from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
 from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
-from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.planning.plan import PlanRecord
 from batchrun.planning.work import Work
 from batchrun.prediction import predict
-from batchrun.preparation import CorpusInput, make_plan, plan_settings
+from batchrun.preparation import plan_settings
 from batchrun.progress import Progress, rows_before
 from batchrun.publication import publish_plan
 from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
+from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
 from batchrun.store.stored_rows import nested_calls, partial_outputs
-from batchrun.store.target import check_same_corpus, check_target
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.requests import RequestLog, join_parts
@@ -338,75 +336,3 @@ class Run:
         for damage in self.checkpoints.damages[first:]:
             self.reporter.note(str(damage))
             self.log.update(warnings=[*self.log.record.warnings, str(damage)])
-
-
-def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporter) -> RunRecord:
-    """Start or continue the job on a corpus. Raises BatchrunError; a signal is an end like another."""
-    check_target(options.output, [file.path for file in corpus.files])
-    if not options.is_output_named:
-        check_same_corpus(options.output, corpus.inputs)
-    with storage_errors(job.workspace.home):
-        run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
-
-    def fresh_plan(run: Run) -> PlanRecord:
-        return make_plan(
-            job, run.paths, corpus, run.checkpoints, run.run_id, reporter, pending_since(run.previous)
-        )
-
-    def find_plan(run: Run) -> PlanRecord:
-        job.register(run.run_id, reporter.note, lambda job_id: count_ok(job, job_id))
-        known = read_record(run.paths)
-        if known is None or known.signature != corpus.signature(job):
-            return fresh_plan(run)
-        for note in known.notes:
-            reporter.note(note)
-        reporter.note(f"the corpus is unchanged since it was planned at {known.planned_at}")
-        return known
-
-    return run.execute(find_plan, fresh_plan)
-
-
-def resume(job: Job, last: RunRecord, options: RunOptions, reporter: Reporter) -> RunRecord:
-    """Continue from the plan and the spool, without the corpus. Raises BatchrunError."""
-    known = read_record(job.paths.corpus(last.corpus_id))
-    inputs = [Path(entry[0]) for entry in known.signature["files"]] if known else []
-    check_target(options.output, inputs)
-    with storage_errors(job.workspace.home):
-        run = Run(job, last.corpus_id, last.corpus, options, reporter)
-
-    def find_plan(run: Run) -> PlanRecord:
-        known = read_record(run.paths)
-        if known is None:
-            raise DamageError(
-                f"there is no finished plan in {run.paths.checkpoint}", "Submit the corpus again to plan it."
-            )
-        return known
-
-    return run.execute(find_plan, None)
-
-
-def count_ok(job: Job, job_id: str) -> int:
-    """Finished summaries of a job, over its seeds."""
-    seeds = job.workspace.job(job_id, 0).seeds()
-    stores = [Checkpoints(job.workspace.job(job_id, seed), "reader") for seed in seeds]
-    return sum(store.count_by_rank().get(2, 0) for store in stores)
-
-
-def pending_since(runs: list[RunRecord]) -> str:
-    """When the oldest waiting row was first planned: carried on while the runs before did not complete."""
-    last = runs[-1] if runs else None
-    if last is not None and last.state is not RunState.COMPLETE and last.first_planned_at:
-        return last.first_planned_at
-    return timestamp()
-
-
-@contextmanager
-def storage_errors(home: Path) -> Iterator[None]:
-    """Errors of disk and database as what they are for a person: resumable, with the disk to look at."""
-    try:
-        yield
-    except (OSError, DatabaseError) as error:
-        raise StorageError(
-            f"reading or writing failed: {str(error).splitlines()[0]}",
-            f"Free or mend the disk of {home} and of the output; then submit again: what is finished is kept.",
-        ) from error

@@ -10,7 +10,7 @@ from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
 from batchrun.publication import failed_of_plan, publish_plan
 from batchrun.records import RowCounts
-from batchrun.runner import storage_errors
+from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.target import check_target
 

@@ -1,12 +1,11 @@
 """What of a job decides how fast it runs here, and the profile that was measured of it."""
 
 from collections.abc import Callable
-from importlib import metadata
 
 import batchrun
 from batchrun.errors import BatchrunError
 from batchrun.job import Job
-from batchrun.machine import device_name
+from batchrun.machine import device_name, installed_version
 from batchrun.profile import Profile, Subject, read_profile
 from batchrun.store.job_file import Resolved
 
@@ -17,7 +16,7 @@ def subject_of(job: Job, here: Resolved) -> Subject:
     """The engine, model and device of a job that resolves to `here`. Loads no engine."""
     return Subject(
         engine=here.kind,
-        engine_version=_version_of(here.kind),
+        engine_version=installed_version(*DISTRIBUTIONS.get(here.kind, ())) or batchrun.__version__,
         model=job.model.content,
         dtype=here.dtype,
         device=device_name(here.device),
@@ -35,12 +34,3 @@ def known_profile(job: Job, note: Callable[[str], None]) -> Profile | None:
     except BatchrunError:  # no engine here: whoever runs the job says so
         return None
     return read_profile(job.workspace.profiles, subject_of(job, here), note)
-
-
-def _version_of(kind: str) -> str:
-    for name in DISTRIBUTIONS.get(kind, ()):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return batchrun.__version__

@@ -13,8 +13,8 @@ from batchrun.errors import BatchrunError
 from batchrun.planning import spool
 from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_record
 from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
-from batchrun.runner import storage_errors
 from batchrun.selection import is_live
+from batchrun.storage import storage_errors
 from batchrun.store import segments
 from batchrun.store.audit import Audit
 from batchrun.telemetry.run_records import latest_runs

@@ -96,7 +96,7 @@ def test_an_unchanged_corpus_is_not_planned_again(bench: Bench, monkeypatch: pyt
     path = bench.corpus(texts(5))
     bench.submit(path)
     with monkeypatch.context() as patch:
-        patch.setattr("batchrun.runner.make_plan", lambda *_: pytest.fail("planned again"))
+        patch.setattr("batchrun.submission.make_plan", lambda *_: pytest.fail("planned again"))
         assert 0 == bench.submit(path).code
     bench.corpus([*texts(5), "six"])
     assert 1 == bench.submit(path).json["rows"]["computed"]

@@ -21,6 +21,7 @@ LAYERS = (
     {"cli"},
     {
         "runner",
+        "submission",
         "job",
         "preparation",
         "publication",
@@ -50,6 +51,7 @@ LAYERS = (
         "atomic_file",
         "workspace",
         "database",
+        "storage",
         "scratch",
         "keys",
         "machine",
@@ -200,7 +202,7 @@ def test_there_are_no_circles() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "expected"),
     [
-        ("records", "from batchrun.runner import submit", "records:1 imports batchrun.runner, which is above it"),
+        ("records", "from batchrun.submission import submit", "records:1 imports batchrun.submission, which is above it"),
         ("corpus.text", "from batchrun import planning", "corpus.text:1 imports batchrun.planning, which is beside it"),
         ("worker.tasks", "import batchrun.store", "worker.tasks:1 imports batchrun.store, which is beside it"),
         ("spec", "def f():\n    import batchrun.job", "spec:2 imports batchrun.job, which is above it"),

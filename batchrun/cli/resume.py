@@ -44,8 +44,9 @@ def command(
     """
     try:
         from batchrun.job import reopen_job
-        from batchrun.runner import RunOptions, resume
+        from batchrun.runner import RunOptions
         from batchrun.selection import last_run
+        from batchrun.submission import resume
 
         space = options.workspace(home)
         full_id = space.find_job(job_id)

@@ -56,7 +56,8 @@ def command(
         from batchrun.corpus.corpus import ColumnWishes
         from batchrun.job import open_job
         from batchrun.preparation import find_corpus
-        from batchrun.runner import RunOptions, submit
+        from batchrun.runner import RunOptions
+        from batchrun.submission import submit
 
         inputs = list(corpus)
         target = options.output_path(output, inputs, seed, limit)

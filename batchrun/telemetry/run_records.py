@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from batchrun import atomic_file
-from batchrun.records import RunRecord
+from batchrun.records import RunRecord, RunState
 from batchrun.workspace import Workspace
 
 
@@ -55,3 +55,11 @@ def latest_runs(workspace: Workspace, job_id: str) -> list[tuple[Path, RunRecord
     folders = (path for seed in seeds for path in workspace.job(job_id, seed).corpora.glob("*"))
     found = [(folder, runs[-1]) for folder in folders if (runs := read_runs(folder / "runs"))]
     return sorted(found, key=lambda pair: pair[1].started_at)
+
+
+def pending_since(runs: list[RunRecord]) -> str:
+    """When the oldest waiting row was first planned: carried on while the runs before did not complete."""
+    last = runs[-1] if runs else None
+    if last is not None and last.state is not RunState.COMPLETE and last.first_planned_at:
+        return last.first_planned_at
+    return timestamp()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from batchrun.engines.base import EngineLimits, EngineSnapshot
 from batchrun.engines.kv_blocks import block_names
 from batchrun.records import Request
-from batchrun.worker.prediction import OutputPrediction
+from batchrun.worker.output_prediction import OutputPrediction
 
 QUEUE_SHARE = 0.125
 """Of `max_num_seqs`, waiting in the engine behind what runs, so that a step is not short of work."""
@@ -64,13 +64,15 @@ class Admission:
         self._start = np.zeros(self._max_requests)  # the progress at which it came
         self._predicted = np.full(self._max_requests, -np.inf)  # of output from then on; -inf: a free slot
 
-    def __len__(self) -> int:
-        return len(self._reserved)
-
     @property
     def is_full(self) -> bool:
         """Whether as many run and wait as may."""
         return len(self._reserved) >= self._max_requests
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is let in before something is released."""
+        return self.is_full or self._waits_for_release
 
     def advance(self, snapshot: EngineSnapshot) -> None:
         """Note how far the running sequences have come: each by its share of the output tokens since then."""
@@ -82,7 +84,7 @@ class Admission:
 
         What is larger than the whole cache is let in alone: the engine refuses it.
         """
-        if self.is_full or self._waits_for_release:
+        if self.is_closed:
             return False
         if self._is_ample:  # where the cache can not get full its blocks are not counted
             return self._reserve_tokens(request)
@@ -156,10 +158,8 @@ class Admission:
         held = self._prompt[busy] + made + self._block_size / 2
         longest_first = np.argsort(-left)
         sums = np.cumsum(held[longest_first]) + left[longest_first] * np.arange(1, len(left) + 1)
-        num_orphans = len(self._holders) - len(
-            self._owner
-        )  # held by some that came before the one that ended
-        return float(sums.max()) + num_orphans * self._block_size
+        orphans = len(self._holders) - len(self._owner)  # whose owner ended before others that hold them
+        return float(sums.max()) + orphans * self._block_size
 
     def _predict_again(self, made: npt.NDArray[np.float64], outgrown: npt.NDArray[np.bool_]) -> None:
         """Sequences that have written more than was predicted of them: what those came to that wrote as much."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from batchrun.engines.base import EngineLimits, EngineSnapshot
 from batchrun.records import Completion, Request
 from batchrun.worker.admission import Admission
-from batchrun.worker.prediction import OutputPrediction
+from batchrun.worker.output_prediction import OutputPrediction
 from batchrun.worker.residency import Residency, Slice, Slices
 
 MAX_FURTHER = 4
@@ -83,9 +83,9 @@ class Feeder:
 
     def next_request(self) -> Request | None:
         """The next for the engine, or None where there is none or no room for it."""
-        goes_on = self._goes_on()
-        if not (goes_on or self._new):
+        if self._admission.is_closed or not (self._new or self._further):
             return None
+        goes_on = self._goes_on()
         slices = self._further[0] if goes_on else self._slices(self._new[0])
         request = slices.next_request()
         if not self._admission.reserve(request):

@@ -41,8 +41,9 @@ class Slices:
         self._whole = request
         self._residency = residency
         self._seed_of = seed_of
-        self._prompt = request.prompt_token_ids[: len(request.prompt_token_ids) - request.num_generated]
-        self._made = request.prompt_token_ids[len(self._prompt) :]
+        tokens, num_prompt = request.prompt_token_ids, len(request.prompt_token_ids) - request.num_generated
+        self._prompt = tokens[:num_prompt] if request.num_generated else tokens
+        self._made = tokens[num_prompt:]
         self._max_tokens = request.num_generated + request.max_tokens
         self._cached_tokens = 0
         self.num_stays = 0  # in the engine, so far

@@ -5,7 +5,7 @@ from dataclasses import replace
 from batchrun.engines.base import EngineLimits, EngineSnapshot
 from batchrun.records import Request
 from batchrun.worker.admission import PADDED_WINDOW, Admission
-from batchrun.worker.prediction import ENOUGH, OutputPrediction
+from batchrun.worker.output_prediction import ENOUGH, OutputPrediction
 
 LIMITS = EngineLimits(
     max_model_len=800, kv_tokens=1640, block_size=16, max_num_seqs=4, max_num_batched_tokens=64
