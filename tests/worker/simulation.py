@@ -77,16 +77,27 @@ def make_request(name: str, before: Sequence[int], document: Sequence[int], max_
 
 
 def run_fed(
-    engine: LeadEngine, requests: Sequence[Request], residency: Residency = NO_SLICES, at_once: int = 512
+    engine: LeadEngine,
+    requests: Sequence[Request],
+    residency: Residency = NO_SLICES,
+    *,
+    at_once: int = 512,
+    lag: int = 0,
 ) -> Simulation:
-    """As the worker feeds an engine, `at_once` requests ahead."""
+    """As the worker feeds an engine: `at_once` requests, which come when they were asked for `lag` times in vain."""
+    asked = 0
     todo = deque(requests)
     feeder = Feeder(engine.limits, FeedingSettings(edges=(1024, 8192), residency=residency), lambda *_: 0)
     simulation = Simulation(counts=simulated(engine))
 
     def next_requests(_: bool) -> Sequence[Request] | None:
+        nonlocal asked
         if not todo and not engine.has_unfinished() and not feeder.num_further:
             return None
+        asked += 1
+        if asked <= lag:
+            return []
+        asked = 0
         return [todo.popleft() for _ in range(min(at_once, len(todo)))]
 
     driver = Driver(engine, feeder, next_requests, _keep(simulation), Event())

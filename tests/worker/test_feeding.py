@@ -57,12 +57,17 @@ def tokens_of(simulation: Simulation) -> dict[str, list[int]]:
     return {name: output.token_ids for name, output in simulation.outputs.items()}
 
 
-def test_the_engine_does_not_starve() -> None:
-    """Steps under their budget while there is work for them: fewer than one in a hundred."""
+@pytest.mark.parametrize(("at_once", "lag", "starves"), [(512, 0, False), (512, 2, False), (4, 8, True)])
+def test_the_engine_starves_only_where_work_comes_too_late(at_once: int, lag: int, *, starves: bool) -> None:
+    """A step is starved that is under its budget, while work is left that would have been let in: fewer than one
+    in a hundred, also where requests come two steps late, for they come many at a time. Few at a time and
+    later, and it is counted.
+    """
     engine = make_engine(output_tokens=40.0)
-    simulation = run_fed(engine, make_requests(1500, 1, median=800, sigma=1.0, max_tokens=160))
+    requests = make_requests(1500, 1, median=800, sigma=1.0, max_tokens=160)
+    simulation = run_fed(engine, requests, at_once=at_once, lag=lag)
     assert 1500 == len(simulation.outputs)
-    assert simulation.tally.starved_steps < 0.01 * simulation.tally.num_steps
+    assert starves == (simulation.tally.starved_steps > 0.01 * simulation.tally.num_steps)
 
 
 def alike(seed: int) -> list[Request]:
