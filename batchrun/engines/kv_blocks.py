@@ -1,16 +1,16 @@
 """A KV cache in blocks, as vLLM keeps it: full blocks are named by what leads up to them, and shared."""
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 
-import numpy as np
 import xxhash
 
 
 def block_names(token_ids: Sequence[int], block_size: int) -> list[int]:
     """Of each full block a name that depends on its tokens and on all before them (vLLM's chained hashes)."""
     num_full = len(token_ids) // block_size
-    data = np.array(token_ids[: num_full * block_size], np.uint32).tobytes()
+    data = array("I", token_ids[: num_full * block_size]).tobytes()
     size, name, names = 4 * block_size, 0, []
     for start in range(0, len(data), size):
         name = xxhash.xxh3_64_intdigest(data[start : start + size], name)

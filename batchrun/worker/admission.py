@@ -7,7 +7,7 @@ sequences that are left then (the method of the Past-Future scheduler, Gong et a
 several prompts begin with counts once.
 """
 
-from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,10 @@ SPARE_SHARE = 0.06
 """Of the KV cache, for predictions that are too low. With it no sequence was preempted in the median of five
 seeds, and 1 % of the throughput is its cost (tests/worker/test_feeding.py has the jobs).
 """
+
+
+ORPHAN = -1
+"""The owner of a block whose last comer ended before others that hold it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +54,12 @@ class Admission:
         self._kv_tokens = limits.kv_tokens * (1 - SPARE_SHARE)
         self._max_requests = _max_requests(limits)
         self._window_tokens = PADDED_WINDOW * limits.max_num_batched_tokens if limits.pads else None
-        self._is_ample = limits.pads or limits.kv_tokens >= self._max_requests * limits.max_model_len
+        self._is_ample = limits.pads or limits.kv_tokens >= limits.max_num_seqs * limits.max_model_len
         self._prediction = prediction
         self._reserved: dict[str, _Reservation] = {}
-        self._holders: Counter[int] = Counter()  # of named blocks
-        self._owner: dict[int, int] = {}  # of named blocks: the slot that came last, while it is held
+        self._owner: dict[int, int] = {}  # of named blocks that are held: the slot that came last, or ORPHAN
+        self._holders: dict[int, int] = {}  # of those that several have held: how many do
+        self._num_orphans = 0
         self._num_tokens = 0  # prompts and longest outputs
         self._waits_for_release = False
         self._progress = 0.0  # output tokens of a sequence that ran from the beginning
@@ -74,6 +79,11 @@ class Admission:
         """Whether nothing is let in before something is released."""
         return self.is_full or self._waits_for_release
 
+    @property
+    def num_prompt_blocks(self) -> int:
+        """Full blocks of prompts that are held, each once."""
+        return len(self._owner)
+
     def advance(self, snapshot: EngineSnapshot) -> None:
         """Note how far the running sequences have come: each by its share of the output tokens since then."""
         self._progress += (snapshot.output_tokens - self._seen_output) / max(1, snapshot.running)
@@ -89,13 +99,14 @@ class Admission:
         if self._is_ample:  # where the cache can not get full its blocks are not counted
             return self._reserve_tokens(request)
         names, slot = block_names(request.prompt_token_ids, self._block_size), self._free_slots[-1]
-        self._set(slot, request, sum(name in self._holders for name in names))
+        num_shared = self._num_leading(names, self._owner)
+        self._set(slot, request, num_shared)
         if self._reserved and self._peak() > self._kv_tokens:
             self._predicted[slot] = -np.inf
             self._waits_for_release = True
             return False
         self._reserved[request.request_id] = self._reservation(request, self._free_slots.pop(), names)
-        self._hold(names, slot)
+        self._hold(names, num_shared, slot)
         return True
 
     def _reserve_tokens(self, request: Request) -> bool:
@@ -114,22 +125,38 @@ class Admission:
         if reservation.slot >= 0:
             self._predicted[reservation.slot] = -np.inf
             self._free_slots.append(reservation.slot)
-        for name in reservation.names:
+            self._let_go(reservation.names, reservation.slot)
+
+    def _hold(self, names: list[int], num_shared: int, slot: int) -> None:
+        """Count the blocks of a prompt as those of the sequence that came last: it is the last to end."""
+        self._prompt[slot] += self._block_size * num_shared
+        for name in names[:num_shared]:
+            before = self._owner[name]
+            if before == ORPHAN:
+                self._num_orphans -= 1
+            else:
+                self._prompt[before] -= self._block_size
+            self._holders[name] = self._holders.get(name, 1) + 1
+        self._owner.update(dict.fromkeys(names, slot))
+
+    def _let_go(self, names: list[int], slot: int) -> None:
+        num_shared = self._num_leading(names, self._holders)
+        for name in names[:num_shared]:
             self._holders[name] -= 1
+            if self._owner[name] == slot:
+                self._owner[name] = ORPHAN
+                self._num_orphans += 1
             if not self._holders[name]:
                 del self._holders[name]
-            if self._owner.get(name) == reservation.slot:
+                self._num_orphans -= 1
                 del self._owner[name]
+        for name in names[num_shared:]:
+            del self._owner[name]
 
-    def _hold(self, names: list[int], slot: int) -> None:
-        """Count the blocks of a prompt as those of the sequence that came last: it is the last to end."""
-        self._prompt[slot] += self._block_size * sum(name in self._holders for name in names)
-        self._holders.update(names)
-        for name in names:
-            before = self._owner.get(name)
-            if before is not None:
-                self._prompt[before] -= self._block_size
-            self._owner[name] = slot
+    @staticmethod
+    def _num_leading(names: list[int], known: Container[int]) -> int:
+        """How many of a prompt's blocks are known: a block's name holds all before it, so these come first."""
+        return next((number for number, name in enumerate(names) if name not in known), len(names))
 
     def _reservation(self, request: Request, slot: int, names: list[int]) -> _Reservation:
         return _Reservation(
@@ -158,8 +185,7 @@ class Admission:
         held = self._prompt[busy] + made + self._block_size / 2
         longest_first = np.argsort(-left)
         sums = np.cumsum(held[longest_first]) + left[longest_first] * np.arange(1, len(left) + 1)
-        orphans = len(self._holders) - len(self._owner)  # whose owner ended before others that hold them
-        return float(sums.max()) + orphans * self._block_size
+        return float(sums.max()) + self._num_orphans * self._block_size
 
     def _predict_again(self, made: npt.NDArray[np.float64], outgrown: npt.NDArray[np.bool_]) -> None:
         """Sequences that have written more than was predicted of them: what those came to that wrote as much."""

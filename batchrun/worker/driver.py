@@ -31,17 +31,19 @@ class Driver:
         self._hand_over = hand_over
         self._stop = stop
         self._is_own_process = bool(engine.process_ids)
+        self._adding_seconds = 0.0  # the engine's own work
         self.tally = FeedingTally()
 
     def run(self, is_more: Callable[[], bool]) -> None:
         """`is_more`: whether there is work left that is not yet given to the feeder."""
         stepped_at = time.monotonic()
         while not self._stop.is_set():
-            was_busy = self._engine.has_unfinished()
+            was_busy, added = self._engine.has_unfinished(), self._adding_seconds
             if not self._fill():
                 return
             if not (self._is_own_process and was_busy):
-                self.tally.idle_seconds += time.monotonic() - stepped_at
+                between = time.monotonic() - stepped_at
+                self.tally.idle_seconds += between - (self._adding_seconds - added)
             is_hungry = self._feeder.is_hungry and is_more()
             slices = [self._feeder.take(completion) for completion in self._engine.step()]
             stepped_at = time.monotonic()
@@ -61,7 +63,9 @@ class Driver:
             request = self._feeder.next_request()
             if request is None:
                 return True
+            started = time.monotonic()
             self._engine.add(request)
+            self._adding_seconds += time.monotonic() - started
 
     def _count(self, is_hungry: bool) -> None:
         """Of the steps since the last look. Where an engine makes several at a time only the last is known."""

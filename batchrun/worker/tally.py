@@ -41,7 +41,7 @@ class FeedingTally:
     """`starved_steps`: steps under their token budget, while work was left and would have been let in.
 
     `idle_seconds`: in which the engine had nothing to compute, between the steps of one in this process, or
-    because it held no request.
+    because it held no request; what it does itself to take a request in is not counted.
     """
 
     num_steps: int = 0

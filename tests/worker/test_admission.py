@@ -1,8 +1,10 @@
 """What is let into the engine: reservations on counted tokens."""
 
+import random
 from dataclasses import replace
 
 from batchrun.engines.base import EngineLimits, EngineSnapshot
+from batchrun.engines.kv_blocks import block_names
 from batchrun.records import Request
 from batchrun.worker.admission import PADDED_WINDOW, Admission
 from batchrun.worker.output_prediction import ENOUGH, OutputPrediction
@@ -104,3 +106,25 @@ def test_a_padded_engine_is_given_a_window_to_choose_from() -> None:
     many = make_admission(replace(LIMITS, pads=True, max_num_seqs=1))
     assert all(many.reserve(request(str(number), 1)) for number in range(PADDED_WINDOW))
     assert not many.reserve(request("one more", 1))
+
+
+def test_blocks_are_counted_once_whoever_comes_and_goes() -> None:
+    """Prompts that begin alike to different depths, in and out in any order: as many blocks as there are names."""
+    draw = random.Random(4)  # noqa: S311 - requests, not secrets
+    admission = make_admission(replace(LIMITS, max_num_seqs=64, kv_tokens=40_000))
+    stem, held = [draw.randrange(9) for _ in range(400)], {}  # type: list[int], dict[str, set[int]]
+    for number in range(2000):
+        if held and draw.random() < 0.5:
+            name = draw.choice(sorted(held))
+            admission.release(name)
+            del held[name]
+        else:
+            prompt = stem[: draw.randrange(400)] + [10 + draw.randrange(3)] * draw.randrange(40)
+            one = replace(request(str(number), 0, 5), prompt_token_ids=[*prompt, 1])
+            if admission.reserve(one):
+                held[one.request_id] = set(block_names(one.prompt_token_ids, LIMITS.block_size))
+        assert len(set().union(*held.values())) == admission.num_prompt_blocks
+    for name in held:
+        admission.release(name)
+    assert 0 == admission.num_prompt_blocks
+    assert all(admission.reserve(request(name, 18_000, 500)) for name in ("a", "b"))
