@@ -60,7 +60,10 @@ class Admission:
         self._owner: dict[int, int] = {}  # of named blocks that are held: the slot that came last, or ORPHAN
         self._holders: dict[int, int] = {}  # of those that several have held: how many do
         self._num_orphans = 0
-        self._num_tokens = 0  # prompts and longest outputs
+        self._tokens_of: dict[
+            str, int
+        ] = {}  # where blocks are not counted: of a prompt and its longest output
+        self._num_tokens = 0
         self._waits_for_release = False
         self._progress = 0.0  # output tokens of a sequence that ran from the beginning
         self._seen_output = 0
@@ -72,7 +75,7 @@ class Admission:
     @property
     def is_full(self) -> bool:
         """Whether as many run and wait as may."""
-        return len(self._reserved) >= self._max_requests
+        return len(self._reserved) + len(self._tokens_of) >= self._max_requests
 
     @property
     def is_closed(self) -> bool:
@@ -112,20 +115,21 @@ class Admission:
     def _reserve_tokens(self, request: Request) -> bool:
         num_tokens = len(request.prompt_token_ids) + request.max_tokens
         is_wide = self._window_tokens is None or self._num_tokens + num_tokens <= self._window_tokens
-        if self._reserved and not is_wide:
+        if self._tokens_of and not is_wide:
             return False
         self._num_tokens += num_tokens
-        self._reserved[request.request_id] = self._reservation(request, -1, [])
+        self._tokens_of[request.request_id] = num_tokens
         return True
 
     def release(self, request_id: str) -> None:
-        reservation = self._reserved.pop(request_id)
-        self._num_tokens -= 0 if reservation.slot >= 0 else reservation.input_tokens + reservation.max_total
         self._waits_for_release = False
-        if reservation.slot >= 0:
-            self._predicted[reservation.slot] = -np.inf
-            self._free_slots.append(reservation.slot)
-            self._let_go(reservation.names, reservation.slot)
+        if self._is_ample:
+            self._num_tokens -= self._tokens_of.pop(request_id)
+            return
+        reservation = self._reserved.pop(request_id)
+        self._predicted[reservation.slot] = -np.inf
+        self._free_slots.append(reservation.slot)
+        self._let_go(reservation.names, reservation.slot)
 
     def _hold(self, names: list[int], num_shared: int, slot: int) -> None:
         """Count the blocks of a prompt as those of the sequence that came last: it is the last to end."""
@@ -190,7 +194,7 @@ class Admission:
     def _predict_again(self, made: npt.NDArray[np.float64], outgrown: npt.NDArray[np.bool_]) -> None:
         """Sequences that have written more than was predicted of them: what those came to that wrote as much."""
         for one in self._reserved.values():
-            if one.slot >= 0 and outgrown[one.slot]:
+            if outgrown[one.slot]:
                 so_far = one.num_generated + int(made[one.slot])
                 whole = self._prediction.predict(one.input_tokens, one.max_total, so_far)
                 self._predicted[one.slot] = (

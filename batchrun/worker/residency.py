@@ -77,21 +77,26 @@ class Slices:
         if not self.num_stays:
             self._cached_tokens = completion.cached_tokens
         self.num_stays += 1
-        self._made = self._made + completion.token_ids
+        self._made = self._made + completion.token_ids if seen else completion.token_ids
         reason = completion.finish_reason
         is_cut = reason is FinishReason.LENGTH and len(completion.token_ids) >= asked
         is_last = not (is_cut and len(self._made) < self._max_tokens)
         runaway = _runaway(self._made, seen, goes_on=not is_last)
         if runaway is not None and reason in (FinishReason.LENGTH, FinishReason.STOP):
             self._made, reason, is_last = self._made[:runaway], FinishReason.REPETITION, True
-        output = replace(
+        is_whole = is_last and not seen and runaway is None
+        output = completion if is_whole else self._output(completion, reason)
+        return Slice(completion=completion, output=output, number=number, is_last=is_last)
+
+    def _output(self, completion: Completion, reason: FinishReason) -> Completion:
+        """All of the output by now."""
+        return replace(
             completion,
             token_ids=self._made,
             finish_reason=reason,
             input_tokens=len(self._prompt),
             cached_tokens=self._cached_tokens,
         )
-        return Slice(completion=completion, output=output, number=number, is_last=is_last)
 
 
 def _runaway(token_ids: list[int], seen: int, *, goes_on: bool) -> int | None:
