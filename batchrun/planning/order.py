@@ -31,8 +31,8 @@ def places_in_order(rows: Rows) -> pa.Array:
 
 
 def in_order(rows: pa.Table) -> pa.Table:
-    """The rows of a part, sorted."""
-    return rows.take(places_in_order(rows))
+    """The rows of a part, sorted. One alone is not copied: it may be as large as a row can be."""
+    return rows.take(places_in_order(rows)) if rows.num_rows > 1 else rows
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 GROUP_BYTES = 4 << 20
 """Of token ids in a row group: what a reader holds at once."""
 PART_BYTES = 32 << 20
-"""Of token ids in a part, which is sorted as a whole when it is full: 8 M tokens."""
+"""Of token ids in a part, 8 M tokens: what planning holds of each bucket at most, to sort it as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,50 +126,33 @@ class SpoolWriter:
     def __init__(self, folder: Path, buckets: list[Bucket]) -> None:
         self._folder = folder
         self._buckets = buckets
-        self._open: dict[int, tuple[Path, pq.ParquetWriter]] = {}
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
         self._waiting_bytes: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}
         self._num_parts: dict[int, int] = {}
         remove(folder)
 
     def append(self, bucket: int, rows: pa.RecordBatch) -> None:
-        """Add rows of `SCHEMA` to a bucket; they are written in row groups of about GROUP_BYTES."""
+        """Add rows of `SCHEMA` to a bucket. They are held until they are a part: about PART_BYTES."""
         self._waiting.setdefault(bucket, []).append(rows)
         self._waiting_bytes[bucket] = self._waiting_bytes.get(bucket, 0) + int(rows.nbytes)
-        if self._waiting_bytes[bucket] >= GROUP_BYTES:
+        if self._waiting_bytes[bucket] >= PART_BYTES:
             self._write(bucket)
 
     def _write(self, bucket: int) -> None:
         rows, size = pa.Table.from_batches(self._waiting.pop(bucket)), self._waiting_bytes.pop(bucket)
-        writer = self._writer(bucket)
-        writer.write_table(rows, row_group_size=max(1, rows.num_rows * GROUP_BYTES // max(size, GROUP_BYTES)))
-        self._sizes[bucket] += size
-        if self._sizes[bucket] >= PART_BYTES:
-            self._finish(bucket)
-
-    def _writer(self, bucket: int) -> pq.ParquetWriter:
-        if bucket not in self._open:
-            number = self._num_parts.get(bucket, 0)
-            path = self._folder / self._buckets[bucket].name / f"part-{number:05d}.parquet"
-            atomic_file.make_folder(path.parent)
-            self._open[bucket] = path, open_writer(path)
-            self._num_parts[bucket] = number + 1
-            self._sizes[bucket] = 0
-        return self._open[bucket][1]
-
-    def _finish(self, bucket: int) -> None:
-        path, writer = self._open.pop(bucket)
-        writer.close()
-        _sort(path)
+        number = self._num_parts.get(bucket, 0)
+        self._num_parts[bucket] = number + 1
+        path = self._folder / self._buckets[bucket].name / f"part-{number:05d}.parquet"
+        atomic_file.make_folder(path.parent)
+        group_rows = max(1, rows.num_rows * GROUP_BYTES // max(size, GROUP_BYTES))
+        with open_writer(path) as writer:
+            writer.write_table(order.in_order(rows), row_group_size=group_rows)
         atomic_file.sync_file(path)
         atomic_file.sync_folder(path.parent)
 
     def close(self) -> None:
         for bucket in list(self._waiting):
             self._write(bucket)
-        for bucket in list(self._open):
-            self._finish(bucket)
 
     def __enter__(self) -> Self:
         return self
@@ -179,20 +162,6 @@ class SpoolWriter:
     ) -> None:
         if error is None:
             self.close()
-        else:
-            for _, writer in self._open.values():
-                writer.close()
-
-
-def _sort(path: Path) -> None:
-    """Sort a part that is written; nobody reads it yet."""
-    is_single = pq.read_metadata(path).num_rows == 1
-    if is_single:  # it may be as large as a row can be
-        return
-    rows = order.in_order(pq.read_table(path, pre_buffer=False, memory_map=False))
-    group_rows = max(1, rows.num_rows * GROUP_BYTES // max(rows.nbytes, GROUP_BYTES))
-    with open_writer(path) as writer:
-        writer.write_table(rows, row_group_size=group_rows)
 
 
 def open_writer(path: Path) -> pq.ParquetWriter:
