@@ -65,6 +65,7 @@ class Admission:
         ] = {}  # where blocks are not counted: of a prompt and its longest output
         self._num_tokens = 0
         self._waits_for_release = False
+        self._refused: tuple[Request | None, list[int]] = (None, [])
         self._progress = 0.0  # output tokens of a sequence that ran from the beginning
         self._seen_output = 0
         self._free_slots = list(range(self._max_requests))
@@ -101,7 +102,7 @@ class Admission:
             return False
         if self._is_ample:  # where the cache can not get full its blocks are not counted
             return self._reserve_tokens(request)
-        names, slot = block_names(request.prompt_token_ids, self._block_size), self._free_slots[-1]
+        names, slot = self._names_of(request), self._free_slots[-1]
         num_shared = self._num_leading(names, self._owner)
         self._set(slot, request, num_shared)
         if self._reserved and self._peak() > self._kv_tokens:
@@ -111,6 +112,14 @@ class Admission:
         self._reserved[request.request_id] = self._reservation(request, self._free_slots.pop(), names)
         self._hold(names, num_shared, slot)
         return True
+
+    def _names_of(self, request: Request) -> list[int]:
+        """Kept while the request is refused: it comes again and again."""
+        refused, names = self._refused
+        if refused is not request:
+            names = block_names(request.prompt_token_ids, self._block_size)
+            self._refused = request, names
+        return names
 
     def _reserve_tokens(self, request: Request) -> bool:
         num_tokens = len(request.prompt_token_ids) + request.max_tokens
