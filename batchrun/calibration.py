@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from batchrun import engines
 from batchrun.engines.base import Engine, EngineConfig
 from batchrun.errors import ConfigError, CorpusError, EngineUnavailableError
@@ -242,7 +244,9 @@ def _documents(job: Job, corpus: CorpusInput) -> list[Request]:
     if not found:
         raise CorpusError("no row of the corpus has a prompt that fits", "Calibrate without a corpus.")
     return [
-        replace(request, max_tokens=min(request.max_tokens, MOST_OUTPUT_TOKENS), temperature=0.0, top_p=1.0)
+        msgspec.structs.replace(
+            request, max_tokens=min(request.max_tokens, MOST_OUTPUT_TOKENS), temperature=0.0, top_p=1.0
+        )
         for request in found
     ]
 

@@ -7,8 +7,10 @@ engine's own where it has one (`clock`, of a simulator whose time is virtual), e
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
+
+from msgspec.structs import replace
 
 from batchrun.engines.base import Engine, EngineDeadError
 from batchrun.errors import EngineUnavailableError

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from batchrun.errors import EngineUnavailableError
 from batchrun.meter import Meter
@@ -108,7 +109,7 @@ def test_documents_are_decoded_as_they_are() -> None:
     """Their outputs come back in their order, and the rate is that of decoding alone."""
     engine = VirtualEngine(prefill_rate, decode_rate)
     meter = Meter(engine, VOCABULARY)
-    given = [replace(meter._request(200 + n, 20 + n), request_id="same") for n in range(8)]
+    given = [structs.replace(meter._request(200 + n, 20 + n), request_id="same") for n in range(8)]
     rate, outputs = meter.documents(given)
     assert [list(range(1, 21 + n)) for n in range(8)] == [
         [each if index else 1 for index, each in enumerate(output)] for output in outputs

@@ -306,7 +306,7 @@ def test_failed_rows_can_be_computed_again(bench: Bench, monkeypatch: pytest.Mon
 
 def test_an_empty_output_is_no_summary(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that says nothing gives a failed row."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from batchrun.engines.lead import LeadEngine
 

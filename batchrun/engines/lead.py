@@ -9,12 +9,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 import batchrun
 from batchrun.engines.base import (

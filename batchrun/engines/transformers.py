@@ -6,8 +6,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from importlib import metadata
+
+from msgspec.structs import replace
 
 from batchrun.engines.base import (
     EngineConfig,

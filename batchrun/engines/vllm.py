@@ -20,13 +20,15 @@ from batchrun.engines.base import (
 )
 from batchrun.engines.hardware import cpu_dtype
 from batchrun.engines.vllm_core import END_SECONDS
-from batchrun.engines.vllm_start import Counts, prepare_environment, start
+from batchrun.engines.vllm_start import HINT, Counts, prepare_environment, start
 from batchrun.engines.vllm_times import Times
 from batchrun.errors import EngineUnavailableError
 from batchrun.records import Completion, ErrorType, FinishReason, Request
 
 SEED_MASK = 2**63 - 1
 """vLLM keeps seeds in signed 64-bit integers, and takes -1 for no seed."""
+WARM_PROMPT, WARM_OUTPUT = 64, 4
+"""Tokens of the request that is run before the first of a job."""
 
 
 def is_installed() -> bool:
@@ -96,6 +98,7 @@ class VllmEngine:
         self._closed = False
         self._closing = threading.Lock()
         self._using = threading.Lock()
+        self._warm_up()
 
     def add(self, request: Request) -> None:
         """Queue a request, or note why it is refused for the next `step`. Raises EngineDeadError."""
@@ -164,6 +167,28 @@ class VllmEngine:
     def process_ids(self) -> list[int]:
         """The core and its workers, from their start on, also when they have ended; none in this process."""
         return self._core.process_ids if self._core else []
+
+    def _warm_up(self) -> None:
+        """Run a request, so that what compiles at the first one (speculation, for 3 s on a CPU) is loading."""
+        num_tokens = min(WARM_PROMPT, self.limits.max_model_len // 2)
+        request = Request(
+            request_id="warm-up",
+            prompt_token_ids=[0] * num_tokens,
+            document_span=(0, num_tokens),
+            max_tokens=min(WARM_OUTPUT, self.limits.max_model_len - num_tokens),
+            temperature=0.0,
+            top_p=1.0,
+            seed=0,
+        )
+        try:
+            self.add(request)
+            while self.has_unfinished():
+                self.step()
+        except EngineDeadError as error:
+            self.close()
+            raise EngineUnavailableError(f"vLLM does not run: {error}", HINT) from error
+        self._counts.reset()
+        self._times = Times()
 
     def _end(self) -> None:
         if self._core:

@@ -56,6 +56,10 @@ class Counts:
         running = min(now.running, in_flight)
         return replace(now, running=running, waiting=in_flight - running)
 
+    def reset(self) -> None:
+        """Begin to count."""
+        self._now = EngineSnapshot()
+
     def record(self, scheduler: Any, iteration: Any) -> None:
         """Add one step: vLLM's SchedulerStats, and its IterationStats, which a step may lack."""
         now = self._now

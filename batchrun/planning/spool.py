@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from batchrun import atomic_file
 from batchrun.planning import order

@@ -7,7 +7,7 @@ sequences that are left then (the method of the Past-Future scheduler, Gong et a
 several prompts begin with counts once.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,13 +65,14 @@ class Admission:
         ] = {}  # where blocks are not counted: of a prompt and its longest output
         self._num_tokens = 0
         self._waits_for_release = False
-        self._refused: tuple[Request | None, list[int]] = (None, [])
+        self._names: dict[str, list[int]] = {}  # of blocks of requests that are not let in yet
         self._progress = 0.0  # output tokens of a sequence that ran from the beginning
         self._seen_output = 0
         self._free_slots = list(range(self._max_requests))
         self._prompt = np.zeros(self._max_requests)  # by slot: prompt tokens in blocks of its own
         self._start = np.zeros(self._max_requests)  # the progress at which it came
         self._predicted = np.full(self._max_requests, -np.inf)  # of output from then on; -inf: a free slot
+        self._places = np.arange(1, self._max_requests + 1)
 
     @property
     def is_full(self) -> bool:
@@ -88,6 +89,12 @@ class Admission:
         """Full blocks of prompts that are held, each once."""
         return len(self._owner)
 
+    def prepare(self, requests: Iterable[Request]) -> None:
+        """Name the blocks of requests to come: on any thread, so that `reserve` need not."""
+        if not self._is_ample:
+            for request in requests:
+                self._names[request.request_id] = self._names_of(request)
+
     def advance(self, snapshot: EngineSnapshot) -> None:
         """Note how far the running sequences have come: each by its share of the output tokens since then."""
         self._progress += (snapshot.output_tokens - self._seen_output) / max(1, snapshot.running)
@@ -102,24 +109,21 @@ class Admission:
             return False
         if self._is_ample:  # where the cache can not get full its blocks are not counted
             return self._reserve_tokens(request)
-        names, slot = self._names_of(request), self._free_slots[-1]
+        names, slot = self._names.get(request.request_id) or self._names_of(request), self._free_slots[-1]
         num_shared = self._num_leading(names, self._owner)
         self._set(slot, request, num_shared)
         if self._reserved and self._peak() > self._kv_tokens:
             self._predicted[slot] = -np.inf
+            self._names[request.request_id] = names  # it comes again
             self._waits_for_release = True
             return False
+        self._names.pop(request.request_id, None)
         self._reserved[request.request_id] = self._reservation(request, self._free_slots.pop(), names)
         self._hold(names, num_shared, slot)
         return True
 
     def _names_of(self, request: Request) -> list[int]:
-        """Kept while the request is refused: it comes again and again."""
-        refused, names = self._refused
-        if refused is not request:
-            names = block_names(request.prompt_token_ids, self._block_size)
-            self._refused = request, names
-        return names
+        return block_names(request.prompt_token_ids, self._block_size)
 
     def _reserve_tokens(self, request: Request) -> bool:
         num_tokens = len(request.prompt_token_ids) + request.max_tokens
@@ -189,21 +193,22 @@ class Admission:
 
     def _peak(self) -> float:
         """The most tokens that are held at any time to come, in blocks whose last is half full in the mean."""
+        num_busy = len(self._reserved) + 1  # and the one that asks
         made = self._progress - self._start
-        outgrown = (made >= self._predicted) & (self._predicted >= 0)
-        if outgrown.any():
-            self._predict_again(made, outgrown)
-        busy = self._predicted >= 0
-        made, left = made[busy], (self._predicted[busy] - made[busy])
-        held = self._prompt[busy] + made + self._block_size / 2
-        longest_first = np.argsort(-left)
-        sums = np.cumsum(held[longest_first]) + left[longest_first] * np.arange(1, len(left) + 1)
+        left = self._predicted - made
+        longest_first = np.argsort(-left)[:num_busy]  # free slots come last
+        if left[longest_first[-1]] <= 0:
+            self._predict_again(made)
+            left = self._predicted - made
+            longest_first = np.argsort(-left)[:num_busy]
+        held = self._prompt[longest_first] + made[longest_first]
+        sums = np.cumsum(held) + (left[longest_first] + self._block_size / 2) * self._places[:num_busy]
         return float(sums.max()) + self._num_orphans * self._block_size
 
-    def _predict_again(self, made: npt.NDArray[np.float64], outgrown: npt.NDArray[np.bool_]) -> None:
+    def _predict_again(self, made: npt.NDArray[np.float64]) -> None:
         """Sequences that have written more than was predicted of them: what those came to that wrote as much."""
         for one in self._reserved.values():
-            if outgrown[one.slot]:
+            if made[one.slot] >= self._predicted[one.slot]:
                 so_far = one.num_generated + int(made[one.slot])
                 whole = self._prediction.predict(one.input_tokens, one.max_total, so_far)
                 self._predicted[one.slot] = (

@@ -1,9 +1,11 @@
 """A call of the engine, known by its key: what is asked, of which document."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import xxhash
+from msgspec.structs import replace
 
 from batchrun.keys import DOCUMENT
 from batchrun.prompts.frames import PromptFrame, Prompts
@@ -28,8 +30,7 @@ class CallSettings:
         return dict(zip(self.variables, document.values, strict=True)) if document.values else {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A request and what its memo row needs beside the completion; `document_key` of nested calls only.
 
     `stage` is one of `keys`'.

@@ -69,6 +69,10 @@ class Feeder:
         """Whether more requests would be let into the engine if there were some."""
         return not (self._new or self._further or self._admission.is_full)
 
+    def prepare(self, requests: Iterable[Request]) -> None:
+        """What can be done for requests before they are offered: on any thread, beside the engine's."""
+        self._admission.prepare(requests)
+
     def offer(self, requests: Iterable[Request]) -> None:
         """More work, behind what waits; an output that an earlier run began goes on before what is new."""
         for request in requests:

@@ -1,7 +1,10 @@
 """How long an output may hold a decode slot: outputs in slices, and what an output comes to with each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
 
 from batchrun.records import Completion, FinishReason, Request
 from batchrun.worker.answers import repeats
@@ -22,8 +25,7 @@ class Residency:
     max_share: float = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """A stay in the engine that ended: `completion` is the engine's; `output` all of the output by now, with the
     input tokens of the document's own prompt. `number` counts from 0.
     """

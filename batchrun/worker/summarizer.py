@@ -7,7 +7,9 @@ computed again.
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from batchrun.keys import MERGE, PART, input_hash
 from batchrun.records import Document, ErrorType, MemoStatus, Summary

@@ -10,9 +10,10 @@ The main thread only watches, so that it answers signals while a step is long.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Semaphore, Thread
+
+import msgspec
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
 from batchrun.records import Completion, Document, FinishReason, Observation, Request, Summary
@@ -33,16 +34,14 @@ STEPS_BEHIND = 64
 """Steps whose completions may wait for the collector before the engine waits."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Requests:
+class _Requests(msgspec.Struct, frozen=True, kw_only=True):
     """On their way to the engine; `ahead`: from new documents, whose number ahead is bounded."""
 
     requests: list[Request]
     ahead: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
     """What a step of the engine ended, the sequences that ran in it, and time.monotonic() after it."""
 
     slices: list[Slice]
@@ -208,10 +207,16 @@ class Worker:
                 return
             moved = self._tasks.open(batch)
             self._keep(moved.rows, moved.rows)
-            self._requests.put(_Requests(requests=moved.requests, ahead=True))
+            self._loaded.wait()
+            self._ask(moved.requests, ahead=True)
         self._fed.set()
         if self._tasks.num_open == 0:
             self._requests.put(None)
+
+    def _ask(self, requests: list[Request], *, ahead: bool) -> None:
+        if self._feeder:
+            self._feeder.prepare(requests)
+        self._requests.put(_Requests(requests=requests, ahead=ahead))
 
     def _begun_here(self, keys: Sequence[bytes]) -> dict[bytes, Summary]:
         """Outputs that this engine began: another one, or another version, would go on in other words."""
@@ -222,16 +227,16 @@ class Worker:
 
     def _drive(self) -> None:
         self._engine = engine = self._start_engine()
+        self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
         self.loaded_at = time.monotonic()
         self._loaded.set()
         try:
-            self._run(engine)
+            self._run(engine, feeder)
             self._steps.put(None)
         finally:
             engine.close()
 
-    def _run(self, engine: Engine) -> None:
-        self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
+    def _run(self, engine: Engine, feeder: Feeder) -> None:
         driver = Driver(engine, feeder, self._next_requests, self._hand_over, self._stop)
         self.feeding = driver.tally
         driver.run(is_more=lambda: not self._fed.is_set())
@@ -271,7 +276,7 @@ class Worker:
             nested = [row for row in answers if row.document_key is not None]
             self._keep(moved.rows, [*partials, *nested, *moved.rows])
             if moved.requests:
-                self._requests.put(_Requests(requests=moved.requests, ahead=False))
+                self._ask(moved.requests, ahead=False)
             self._observe(observations)
             self._behind.release()
             if self._fed.is_set() and self._tasks.num_open == 0:

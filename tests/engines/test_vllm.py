@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from batchrun.engines import vllm
-from batchrun.engines.base import EngineDeadError
+from batchrun.engines.base import EngineDeadError, EngineSnapshot
 from batchrun.engines.hardware import cpu_dtype
 from batchrun.engines.parent import ERRORS_FILE, PARENT_PID
 from batchrun.engines.vllm import VllmEngine
 from batchrun.engines.vllm_times import SAMPLED_EVERY, Times
 from batchrun.errors import EngineUnavailableError
-from batchrun.records import Completion, ErrorType, FinishReason
+from batchrun.records import Completion, ErrorType, FinishReason, Request
 from tests.engines.children import is_alive, wait_until
 from tests.engines.requests import MAX_MODEL_LEN, make_config, make_request, outputs, run
 
@@ -42,6 +42,24 @@ def test_a_start_that_fails_says_why_and_does_not_spoil_the_next(tiny_llama: Pat
         VllmEngine(make_config("vllm", tiny_llama, options={"kv_cache_memory_bytes": 1}))
     assert "vLLM does not start: No available memory for the cache blocks" in str(caught.value)
     assert "engine.max_model_len" in caught.value.hint
+
+
+@pytest.mark.engine
+def test_the_first_request_of_a_job_is_not_the_engines_first(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What compiles at the first request is loading; the job's counts begin after it."""
+    seen: list[str] = []
+    add = VllmEngine.add
+
+    def seen_add(self: VllmEngine, request: Request) -> None:
+        seen.append(request.request_id)
+        add(self, request)
+
+    monkeypatch.setattr(VllmEngine, "add", seen_add)
+    engine = VllmEngine(make_config("vllm", tiny_llama))
+    assert (["warm-up"], False, EngineSnapshot()) == (seen, engine.has_unfinished(), engine.snapshot())
+    engine.close()
 
 
 @pytest.mark.engine

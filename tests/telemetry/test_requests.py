@@ -2,13 +2,13 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from batchrun import atomic_file
 from batchrun.keys import DOCUMENT, MERGE, PART

@@ -3,6 +3,8 @@
 import random
 from dataclasses import replace
 
+from msgspec import structs
+
 from batchrun.engines.base import EngineLimits, EngineSnapshot
 from batchrun.engines.kv_blocks import block_names
 from batchrun.records import Request
@@ -58,7 +60,7 @@ def test_a_beginning_that_prompts_share_is_reserved_once() -> None:
     prompt = request("shared", 600).prompt_token_ids
     names = ["a", "b", "c", "d"]
     for name in names:
-        assert admission.reserve(replace(request(name, 0, 50), prompt_token_ids=prompt))
+        assert admission.reserve(structs.replace(request(name, 0, 50), prompt_token_ids=prompt))
     assert not admission.reserve(request("else", 600, 50))
     for name in names:
         admission.release(name)
@@ -120,7 +122,7 @@ def test_blocks_are_counted_once_whoever_comes_and_goes() -> None:
             del held[name]
         else:
             prompt = stem[: draw.randrange(400)] + [10 + draw.randrange(3)] * draw.randrange(40)
-            one = replace(request(str(number), 0, 5), prompt_token_ids=[*prompt, 1])
+            one = structs.replace(request(str(number), 0, 5), prompt_token_ids=[*prompt, 1])
             if admission.reserve(one):
                 held[one.request_id] = set(block_names(one.prompt_token_ids, LIMITS.block_size))
         assert len(set().union(*held.values())) == admission.num_prompt_blocks

@@ -1,6 +1,7 @@
 """From what the engine gave back to a memo row."""
 
 import pytest
+from msgspec.structs import replace
 
 from batchrun.records import Completion, ErrorType, FinishReason, MemoStatus
 from batchrun.worker.answers import answer, flags_of, repeats
@@ -37,8 +38,7 @@ def test_what_is_a_summary(
 ) -> None:
     """Thoughts are cut away, an unfinished one is no answer, control characters go, nothing is not a summary."""
     call = make_call(bytes(16), SETTINGS.prompts.document({}), [1], SETTINGS, attempts=1)
-    object.__setattr__(call, "opens_thought", opens_thought)
-    row = answer(call, completion([5]), text, "engine")
+    row = answer(replace(call, opens_thought=opens_thought), completion([5]), text, "engine")
     assert [summary, error_type] == [row.summary, row.error_type]
     status, attempts = (MemoStatus.OK, 1) if error_type is None else (MemoStatus.FAILED, 2)
     assert [status, attempts] == [row.status, row.attempts]

@@ -1,8 +1,9 @@
 """What the feeder counts, and how much it holds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from threading import Event
+
+from msgspec.structs import replace
 
 from batchrun.records import Request
 from batchrun.worker.driver import Driver

@@ -1,8 +1,7 @@
 """Outputs in slices: what is asked for, what comes together, and where a runaway ends."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from batchrun.records import Completion, FinishReason, Request
 from batchrun.worker.calls import Call, resumed

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from batchrun.keys import MERGE, input_hash
 from batchrun.records import Document, ErrorType, MemoStatus, Part, Summary
@@ -110,7 +111,7 @@ def test_a_part_that_fails_fails_the_document_with_its_reason(failing: int) -> N
     def answer(call: Call) -> Summary:
         if call.key != bytes([failing]) * 16:
             return row_of(call)
-        return replace(
+        return structs.replace(
             row_of(call),
             status=MemoStatus.FAILED,
             summary=None,
@@ -143,7 +144,7 @@ def test_the_last_merge_may_fail() -> None:
     """With its own reason, which is tried again where it is transient."""
 
     def answer(call: Call) -> Summary:
-        failed = replace(
+        failed = structs.replace(
             row_of(call),
             status=MemoStatus.FAILED,
             summary=None,
@@ -161,7 +162,7 @@ def test_columns_enter_the_key_of_a_merge() -> None:
     merges = []
     for language in ("French", "Dutch"):
         settings = replace(SETTINGS, variables=("language",), max_model_len=2000)
-        calls = summarize(replace(document(2), values=(language,)), settings)
+        calls = summarize(structs.replace(document(2), values=(language,)), settings)
         [merge] = calls.send([row_of(call) for call in next(calls)])
         merges.append(merge.key)
     assert merges[0] != merges[1]

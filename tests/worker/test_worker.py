@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
 from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Part, Request, Summary
@@ -205,10 +206,10 @@ def test_an_aborted_request_is_not_done_and_an_error_is_a_failed_row() -> None:
             number = int(request.request_id, 16)
             done = super().complete(request)
             if number % 3 == 0:
-                return replace(done, finish_reason=FinishReason.ABORT)
+                return structs.replace(done, finish_reason=FinishReason.ABORT)
             if number % 3 == 1:
                 kind = ErrorType.ENGINE_REJECTED
-                return replace(
+                return structs.replace(
                     done, token_ids=[], finish_reason=FinishReason.ERROR, error_type=kind, error="no"
                 )
             return done
@@ -274,7 +275,7 @@ def test_the_committer_commits_in_order_and_within_its_interval() -> None:
     while not committed and time.monotonic() < deadline:
         time.sleep(0.01)
     assert [one] == committed
-    two = replace(one, summary="two")
+    two = structs.replace(one, summary="two")
     committer.add([two])
     committer.close()
     assert [one, two] == committed
@@ -346,7 +347,7 @@ def test_what_an_earlier_run_finished_is_not_asked_for() -> None:
     finished: dict[bytes, Summary] = {}
     moved = first.open([long_document(100, 1, 2)])
     while moved.requests:
-        rows = [replace(row, input_tokens=7) for row in rows_of(moved.requests, first)]
+        rows = [structs.replace(row, input_tokens=7) for row in rows_of(moved.requests, first)]
         finished |= {row.key: row for row in rows}
         moved = first.receive(rows)
     tasks = Tasks(LONG, lambda keys: {key: finished[key] for key in keys if key in finished})
