@@ -40,7 +40,7 @@ class Progress:
         now = time.monotonic()
         worker, snapshot = self._worker, self._worker.snapshot()
         loaded = worker.loaded_at
-        running = now - loaded if loaded else 0.0
+        running = worker.running_seconds
         return replace(
             record,
             engine=worker.engine_label,

@@ -172,6 +172,23 @@ def test_the_simulator_gives_its_rates_back(bench: Bench) -> None:
     assert [] == result.json["advice"]
 
 
+def test_a_rehearsed_night_lasts_as_long_as_was_foretold(bench: Bench) -> None:
+    """On a clock of its own a night passes in seconds: what is told of it are the night's seconds."""
+    rates = {"prefill_tokens_per_s": 500, "decode_tokens_per_s": 40, "decode_half_batch": 2}
+    lines = [f"{name} = {value}" for name, value in rates.items()]
+    spec = bench.write_spec("\n".join([*lines, 'clock = "virtual"', "prefix_caching = false"]))
+    set_engine(spec, max_num_seqs=8, max_num_batched_tokens=2048)
+    bench.run("calibrate", "--seconds", "600", "--batched-tokens", "2048", "--json")
+    done = bench.submit(bench.corpus(texts(200)))
+    assert 0 == done.code, done.err
+    [path] = bench.home.glob("checkpoints/*/seed-*/corpora/*/runs/*.json")
+    record = json.loads(path.read_bytes())
+    seconds, foretold = record["seconds"]["running"], record["estimated_seconds"]
+    assert seconds > 10 * record["seconds"]["total"]
+    assert foretold == pytest.approx(seconds, rel=0.1)
+    assert 1.0 == pytest.approx(record["metrics"]["ceiling_share"], rel=0.1)
+
+
 def test_an_engine_that_has_no_speculation_says_so(bench: Bench) -> None:
     """Before anything is loaded, with what to set."""
     spec = bench.write_spec()

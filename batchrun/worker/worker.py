@@ -94,6 +94,8 @@ class Worker:
         ]
         self.tally = Tally()
         self.loaded_at: float | None = None  # time.monotonic() when the engine was there
+        self._clock: Callable[[], float] = time.monotonic
+        self._clock_at_start = 0.0
         self._cpu_seconds: dict[str, float] = {}
         self._feeder: Feeder | None = None
         self.feeding = FeedingTally()
@@ -154,6 +156,11 @@ class Worker:
     @property
     def engine_label(self) -> str | None:
         return None if self._engine is None else self._engine.label
+
+    @property
+    def running_seconds(self) -> float:
+        """Since the engine was there, by its clock: that of a simulator may be its own."""
+        return 0.0 if self.loaded_at is None else self._clock() - self._clock_at_start
 
     @property
     def store_wait_seconds(self) -> float:
@@ -228,6 +235,8 @@ class Worker:
     def _drive(self) -> None:
         self._engine = engine = self._start_engine()
         self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
+        self._clock = getattr(engine, "clock", time.monotonic)
+        self._clock_at_start = self._clock()
         self.loaded_at = time.monotonic()
         self._loaded.set()
         try:
