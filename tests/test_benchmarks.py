@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import arms, compare
+from benchmarks import arms, compare, residency
 from benchmarks.comparison import HEADER, Comparison, Equality, Measured, Output, equality, spread, table
 from benchmarks.rivals import padding_share
 from benchmarks.work import DUPLICATE_SHARE, FAMILY, make_work
@@ -108,6 +108,22 @@ def run(*words: str) -> str:
         [sys.executable, "-m", *words], capture_output=True, text=True, check=True, env=environment, cwd=ROOT
     )
     return done.stdout
+
+
+def test_slices_are_measured_on_the_simulator() -> None:
+    """Whole outputs, which all others are measured against, cost nothing again."""
+    name, num_slices, *_, again = next(residency.simulated_rows())
+    assert ["whole outputs", "0", "0.0%"] == [name, num_slices, again]
+
+
+@pytest.mark.engine
+def test_slices_are_measured_on_the_engine(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without slices every token is computed once: no turn finds another's in the prefix cache."""
+    for name, value in (("DOCUMENTS", 2), ("LONGEST", 200), ("OUTPUT", 80)):
+        monkeypatch.setattr(residency, name, value)
+    whole, *sliced = residency.real_rows(tiny_llama, 1)
+    assert ("whole outputs", "1.00", "0") == (whole[0], *whole[2:])
+    assert ["slices of 64", "slices of 32"] == [row[0] for row in sliced]
 
 
 @pytest.mark.engine

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from batchrun.engines.base import EngineLimits, EngineSnapshot
+from batchrun.engines.base import EngineLimits, EngineSnapshot, kv_cache_refusal
 from batchrun.engines.kv_blocks import block_names
 from batchrun.records import Request
 from batchrun.worker.output_prediction import OutputPrediction
@@ -49,6 +49,7 @@ class Admission:
     """
 
     def __init__(self, limits: EngineLimits, prediction: OutputPrediction) -> None:
+        self._limits = limits
         self._block_size = limits.block_size
         self._lookahead = limits.lookahead
         self._kv_tokens = limits.kv_tokens * (1 - SPARE_SHARE)
@@ -103,11 +104,11 @@ class Admission:
     def reserve(self, request: Request) -> bool:
         """Take a request in; False where there is no room.
 
-        What is larger than the whole cache is let in alone: the engine refuses it.
+        What is larger than the whole cache is let in: the engine refuses it. With its output it may be, and runs alone.
         """
         if self.is_closed:
             return False
-        if self._is_ample:  # where the cache can not get full its blocks are not counted
+        if self._is_ample or kv_cache_refusal(request, self._limits):  # of these no blocks are counted
             return self._reserve_tokens(request)
         names, slot = self._names.get(request.request_id) or self._names_of(request), self._free_slots[-1]
         num_shared = self._num_leading(names, self._owner)
@@ -136,7 +137,7 @@ class Admission:
 
     def release(self, request_id: str) -> None:
         self._waits_for_release = False
-        if self._is_ample:
+        if request_id in self._tokens_of:
             self._num_tokens -= self._tokens_of.pop(request_id)
             return
         reservation = self._reserved.pop(request_id)

@@ -76,6 +76,7 @@ def _part_calls(document: Document, settings: CallSettings) -> list[Call]:
             prompts.part(number, document.title, values),
             part.token_ids,
             settings,
+            attempts=document.attempts,
             document_key=document.key,
             stage=PART,
         )
@@ -108,6 +109,7 @@ def _merge_call(document: Document, settings: CallSettings, group: Sequence[Evid
         settings.prompts.merge(document.title, values),
         settings.tokenizer.encode_documents([text]).ids.tolist(),
         settings,
+        attempts=document.attempts,
         document_key=document.key,
         stage=MERGE,
     )

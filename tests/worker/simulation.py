@@ -76,6 +76,17 @@ def make_request(name: str, before: Sequence[int], document: Sequence[int], max_
     )
 
 
+def mixed(seed: int) -> list[Request]:
+    """Four short outputs, of 40 tokens, to a long one, of 1,500; shuffled. An output is as long as its document."""
+    tokens = random.Random(seed)  # noqa: S311 - prompts, not secrets
+    kinds = [("short", 40)] * 600 + [("long", 1500)] * 150
+    tokens.shuffle(kinds)
+    return [
+        make_request(f"{kind} {n}", [1] * 40, tokens.choices(range(40_000), k=length), 2048)
+        for n, (kind, length) in enumerate(kinds)
+    ]
+
+
 def run_fed(
     engine: LeadEngine,
     requests: Sequence[Request],
@@ -116,6 +127,12 @@ def run_naively(engine: LeadEngine, requests: Sequence[Request]) -> Simulation:
             simulation.outputs[completion.request_id] = completion
             simulation.ended[completion.request_id] = engine.clock()
     return simulation
+
+
+def quarters(simulation: Simulation) -> list[float]:
+    """When each quarter of the short outputs was done, in seconds."""
+    ended = sorted(moment for name, moment in simulation.ended.items() if name.startswith("short"))
+    return [ended[len(ended) * quarter // 4 - 1] for quarter in (1, 2, 3, 4)]
 
 
 def simulated(engine: LeadEngine) -> SimulatedCounts:

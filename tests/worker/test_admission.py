@@ -54,6 +54,28 @@ def test_what_ends_first_makes_room_for_what_grows_later() -> None:
     assert not other.reserve(request("long", 50, 750))
 
 
+def test_what_the_engine_will_refuse_waits_for_nothing() -> None:
+    """A prompt larger than the whole cache goes to the engine beside what runs, and takes no room from it."""
+    admission = make_admission(replace(LIMITS, kv_tokens=1000, max_model_len=2000))
+    assert admission.reserve(request("runs", 700, 50))
+    assert admission.reserve(request("refused", 1100, 50))
+    assert admission.reserve(request("runs too", 100, 50))
+    admission.release("refused")
+    assert not admission.reserve(request("waits", 300, 50))
+
+
+def test_blocks_that_were_named_before_are_counted_as_others() -> None:
+    """On the thread that made the requests, or when they are let in: the same room is left."""
+    admission = make_admission(replace(LIMITS, kv_tokens=1000))
+    prompt = request("shared", 600).prompt_token_ids
+    first, second = (structs.replace(request(name, 0, 50), prompt_token_ids=prompt) for name in "ab")
+    admission.prepare([first])
+    assert admission.reserve(first)
+    assert admission.reserve(second)
+    admission.prepare([large := request("large", 600, 50)])
+    assert [False, False] == [admission.reserve(large) for _ in range(2)]
+
+
 def test_a_beginning_that_prompts_share_is_reserved_once() -> None:
     """Four of 600 equal tokens take what one takes, and their outputs; the blocks go with the last of them."""
     admission = make_admission(replace(LIMITS, kv_tokens=1000))

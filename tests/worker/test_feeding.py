@@ -17,6 +17,8 @@ from tests.worker.simulation import (
     make_engine,
     make_request,
     make_requests,
+    mixed,
+    quarters,
     run_fed,
     run_naively,
 )
@@ -121,17 +123,6 @@ def test_what_documents_begin_with_alike_is_read_once() -> None:
     assert tokens_of(fed) == tokens_of(shuffled)
 
 
-def mixed(seed: int) -> list[Request]:
-    """Four short outputs, of 40 tokens, to a long one, of 1,500; shuffled. An output is as long as its document."""
-    tokens = random.Random(seed)  # noqa: S311 - prompts, not secrets
-    kinds = [("short", 40)] * 600 + [("long", 1500)] * 150
-    tokens.shuffle(kinds)
-    return [
-        make_request(f"{kind} {n}", [1] * 40, tokens.choices(range(40_000), k=length), 2048)
-        for n, (kind, length) in enumerate(kinds)
-    ]
-
-
 def test_short_outputs_go_on_finishing_while_long_ones_run() -> None:
     """Without slices long outputs come to hold all slots. With them half of the slots stay for the others: short
     outputs are done at more than 1.2 times the rate, as fast in their last quarter as in their second, and the
@@ -149,12 +140,6 @@ def test_short_outputs_go_on_finishing_while_long_ones_run() -> None:
     assert sliced.counts.seconds < 1.05 * held.counts.seconds
     assert finely.counts.seconds < 1.08 * held.counts.seconds
     assert tokens_of(held) == tokens_of(sliced) == tokens_of(finely)
-
-
-def quarters(simulation: Simulation) -> list[float]:
-    """When each quarter of the short outputs was done, in seconds."""
-    ended = sorted(moment for name, moment in simulation.ended.items() if name.startswith("short"))
-    return [ended[len(ended) * quarter // 4 - 1] for quarter in (1, 2, 3, 4)]
 
 
 LENGTHS = Path(__file__).parents[1] / "materials" / "linux_doc_lengths.txt"

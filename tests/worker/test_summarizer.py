@@ -125,6 +125,12 @@ def test_a_part_that_fails_fails_the_document_with_its_reason(failing: int) -> N
     assert [f"part {failing} of 3: no", KEY, 1] == [row.error, row.key, row.attempts]
 
 
+def test_the_calls_of_a_document_that_failed_before_are_further_attempts() -> None:
+    """So that telemetry tells them from first ones."""
+    _, passes = drive(structs.replace(document(3), attempts=2), max_model_len=2000)
+    assert {2} == {call.attempts for calls in passes for call in calls}
+
+
 def test_one_part_needs_no_merge() -> None:
     """Its summary is the document's."""
     row, passes = drive(document(1))
