@@ -76,6 +76,8 @@ class Estimate:
             return max(0.0, self.seconds - done.seconds)
         learnt = self._learnt(done)
         spent = learnt.spent_seconds(done)
+        if spent <= 0:  # what is done was done by earlier runs
+            return max(0.0, self.seconds - done.seconds)
         return max(0.0, learnt.seconds - spent) * done.seconds / spent
 
     def spent_seconds(self, done: Done) -> float:

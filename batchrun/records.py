@@ -40,6 +40,17 @@ class RunState(StrEnum):
     FAILED = "failed"
 
 
+class Preference(StrEnum):
+    """What goes first where not all may be done in time: documents of the longest or the shortest buckets, or those
+    that stand first in the input. It has its price: documents that begin alike then stand together only within
+    a bucket, or not at all.
+    """
+
+    LONGEST = "longest"
+    SHORTEST = "shortest"
+    ORDER = "order"
+
+
 class FinishReason(StrEnum):
     """vLLM's names."""
 
@@ -306,6 +317,7 @@ class BatchMetrics:
     decode_tokens_per_second: float = 0.0
     oldest_wait_seconds: float = 0.0
     seconds_to_completion: float | None = None
+    slack_seconds: float | None = None  # by which it ends before its window does; None without a window
     ceiling_share: float | None = None  # of what the engine's profile says can be reached; None without one
     store_wait_seconds: float = 0.0
     collector_wait_seconds: float = 0.0

@@ -106,6 +106,14 @@ class Bench:
         return rows
 
 
+def set_engine(path: Path, **values: Any) -> None:
+    """Change keys of a spec's [engine]."""
+    before, engine, after = path.read_text().partition("[engine]\n")
+    kept = [line for line in after.splitlines() if line.split(" ")[0] not in values]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    path.write_text("\n".join([before + engine.strip(), *lines, *kept]))
+
+
 def texts(number: int) -> list[str]:
     """Distinct texts of a few dozen tokens."""
     return [

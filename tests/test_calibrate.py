@@ -11,7 +11,7 @@ import pytest
 
 from batchrun.engines.base import EngineConfig
 from batchrun.profile import Profile
-from tests.commands import Bench, Result, texts
+from tests.commands import Bench, Result, set_engine, texts
 from tests.engines.virtual import LIMITS, VirtualEngine
 
 Start = Callable[[EngineConfig], VirtualEngine]
@@ -46,14 +46,6 @@ def write_spec(bench: Bench, **engine: Any) -> None:
     path = bench.write_spec()
     lines = {"kind": "vllm", "dtype": "float32", "max_num_seqs": 16, "max_num_batched_tokens": 4096} | engine
     set_engine(path, **lines)
-
-
-def set_engine(path: Path, **values: Any) -> None:
-    """Change keys of a spec's [engine]."""
-    before, engine, after = path.read_text().partition("[engine]\n")
-    kept = [line for line in after.splitlines() if line.split(" ")[0] not in values]
-    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
-    path.write_text("\n".join([before + engine.strip(), *lines, *kept]))
 
 
 def profile_of(result: Result) -> Profile:

@@ -115,6 +115,13 @@ def test_before_there_is_enough_the_profile_says_it() -> None:
     assert 0.0 == estimate.seconds_left(replace(nothing, seconds=1e9))
 
 
+def test_what_earlier_runs_did_says_nothing_of_this_ones_speed() -> None:
+    """Documents that were done before anything was read leave the profile's time."""
+    estimate = Estimate(profile=PROFILE, expected=expected_of(documents("shuffled")))
+    done = Done(documents=400, input_tokens=9000, running=0, read=0, written=0, seconds=1.0)
+    assert estimate.seconds - 1 == estimate.seconds_left(done)
+
+
 def test_the_time_foretold_is_that_of_the_profile() -> None:
     """Buckets at their mean lengths, outputs at the rate of as many sequences as run at once."""
     inputs = inputs_of([10, 0, 4], [5120, 0, 8192], longest=8191)

@@ -8,9 +8,8 @@ import pytest
 from batchrun.engines.vllm_start import SPECULATION
 from batchrun.errors import EngineUnavailableError
 from batchrun.profile import Profile
-from tests.commands import Bench, texts
+from tests.commands import Bench, set_engine, texts
 from tests.engines.requests import make_config
-from tests.test_calibrate import set_engine
 
 pytestmark = pytest.mark.engine
 

@@ -31,7 +31,8 @@ class EngineConfig:
 @dataclass(frozen=True, kw_only=True)
 class EngineLimits:
     """`kv_tokens` and `block_size` in tokens; `pads`: whether a batch is padded to its longest prompt;
-    `lookahead`: tokens that speculation writes ahead of an output.
+    `lookahead`: tokens that speculation writes ahead of an output; `shares_prefixes`: whether sequences that begin
+    alike hold their common KV blocks together.
     """
 
     max_model_len: int
@@ -41,6 +42,7 @@ class EngineLimits:
     max_num_batched_tokens: int
     pads: bool = False
     lookahead: int = 0
+    shares_prefixes: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

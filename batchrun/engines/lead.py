@@ -96,6 +96,7 @@ class LeadEngine:
             block_size=self._options.block_size,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
+            shares_prefixes=self._options.prefix_caching,
         )
         self._queue: OrderedDict[str, Request] = OrderedDict()
         self._rejected: dict[str, Completion] = {}

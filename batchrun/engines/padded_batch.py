@@ -103,13 +103,15 @@ class PaddedBatch:
     def _compute(self, token_ids: Any, positions: Any) -> list[Completion]:
         logits = self._model.next_logits(token_ids, self._mask, positions, self._cache)
         greedy = logits.argmax(dim=-1).tolist()
+        running = [(number, row) for number, row in enumerate(self._rows) if row.is_running]
+        # All are chosen before any is written down: choosing takes memory, and may fail for want of it.
+        chosen = [row.sampler.choose(logits[number], greedy[number]) for number, row in running]
         completions = []
-        for number, row in enumerate(self._rows):
-            if row.is_running:
-                row.token_ids.append(row.sampler.choose(logits[number], greedy[number]))
-                if reason := self._ending(row):
-                    row.is_running = False
-                    completions.append(_completion(row, reason))
+        for (_, row), token in zip(running, chosen, strict=True):
+            row.token_ids.append(token)
+            if reason := self._ending(row):
+                row.is_running = False
+                completions.append(_completion(row, reason))
         return completions
 
     def _ending(self, row: _Row) -> FinishReason | None:

@@ -293,4 +293,5 @@ def _limits(vllm_config: Any) -> EngineLimits:
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         lookahead=speculation.num_speculative_tokens if speculation else 0,
+        shares_prefixes=bool(cache.enable_prefix_caching),
     )

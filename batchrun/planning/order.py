@@ -5,14 +5,16 @@ document: in the order of their bytes, which is the order in which a prefix tree
 is sorted by itself, when it is full, and what is read of several parts is merged.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
+Key: TypeAlias = Callable[[Rows], pa.Array]
+"""Of each row what sorts it."""
 
 
 def sort_keys(rows: Rows) -> pa.LargeBinaryArray:
@@ -25,26 +27,31 @@ def sort_keys(rows: Rows) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(pc.fill_null(joined, b""), keys, pa.scalar(b"\0\0", pa.large_binary()))
 
 
-def places_in_order(rows: Rows) -> pa.Array:
+def ordinals(rows: Rows) -> pa.Array:
+    """Of rows that are to run their places in the input."""
+    return _one_array(rows["ordinal"])
+
+
+def places_in_order(rows: Rows, key: Key = sort_keys) -> pa.Array:
     """The numbers of the rows, sorted."""
-    return pc.sort_indices(sort_keys(rows))
+    return pc.sort_indices(key(rows))
 
 
-def in_order(rows: pa.Table) -> pa.Table:
+def in_order(rows: pa.Table, key: Key = sort_keys) -> pa.Table:
     """The rows of a part, sorted. One alone is not copied: it may be as large as a row can be."""
-    return rows.take(places_in_order(rows)) if rows.num_rows > 1 else rows
+    return rows.take(places_in_order(rows, key)) if rows.num_rows > 1 else rows
 
 
-def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+def merged(streams: Sequence[Iterator[pa.RecordBatch]], key: Key = sort_keys) -> Iterator[pa.RecordBatch]:
     """Batches of sorted rows, as one sorted series of batches; one batch of each stream is held at a time."""
-    heads = [head for stream in streams if (head := _Head(stream)).advance()]
+    heads = [head for stream in streams if (head := _Head(stream, key)).advance()]
     while heads:
         if len(heads) == 1:
             yield heads[0].rest()
         else:
             end = min(head.last for head in heads)
             rows = pa.Table.from_batches([head.up_to(end) for head in heads])
-            [batch] = in_order(rows).combine_chunks().to_batches()
+            [batch] = in_order(rows, key).combine_chunks().to_batches()
             yield batch
         heads = [head for head in heads if head.has_rows or head.advance()]
 
@@ -55,9 +62,10 @@ class _Head:
     _batch: pa.RecordBatch
     _start: int
 
-    def __init__(self, stream: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, stream: Iterator[pa.RecordBatch], key: Key) -> None:
         self._stream = stream
-        self._made_keys: pa.LargeBinaryArray | None = None
+        self._key = key
+        self._made_keys: pa.Array | None = None
 
     def advance(self) -> bool:
         """Go to the next batch with rows; False at the end of the stream."""
@@ -72,21 +80,21 @@ class _Head:
         return self._start < int(self._batch.num_rows)
 
     @property
-    def _keys(self) -> pa.LargeBinaryArray:
+    def _keys(self) -> pa.Array:
         """Made when they are asked for: a stream that is alone needs no copy of its tokens."""
         if self._made_keys is None:
-            self._made_keys = sort_keys(self._batch)
+            self._made_keys = self._key(self._batch)
         return self._made_keys
 
     @property
-    def last(self) -> bytes:
-        return bytes(self._keys[len(self._keys) - 1].as_py())
+    def last(self) -> Any:
+        return self._keys[len(self._keys) - 1].as_py()
 
     def rest(self) -> pa.RecordBatch:
         start, self._start = self._start, self._batch.num_rows
         return self._batch.slice(start)
 
-    def up_to(self, end: bytes) -> pa.RecordBatch:
+    def up_to(self, end: Any) -> pa.RecordBatch:
         """The rows that are not behind `end`; all where the last is not, so that a merge comes to its end even where
         a stream is not sorted.
         """

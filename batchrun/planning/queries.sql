@@ -35,13 +35,13 @@ CREATE TEMP TABLE spooled (part INTEGER, place BIGINT, hash_hi UBIGINT, hash_lo 
 
 -- selected: what to run, where it lies
 CREATE TEMP TABLE selected AS
-SELECT part, place, attempts FROM todo JOIN spooled USING (hash_hi, hash_lo)
+SELECT part, place, attempts, ordinal FROM todo JOIN spooled USING (hash_hi, hash_lo)
 
 -- num_missing: what is to run and not in the spool
 SELECT count(*) FROM todo ANTI JOIN spooled USING (hash_hi, hash_lo)
 
 -- part_selection: what to run of one part
-SELECT place, attempts FROM selected WHERE part = $part ORDER BY place
+SELECT place, attempts, ordinal FROM selected WHERE part = $part ORDER BY place
 
 -- create_ids: hashes of ids, to name duplicates
 CREATE TEMP TABLE ids (id_hash UBIGINT)

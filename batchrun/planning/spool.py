@@ -31,8 +31,8 @@ SCHEMA = pa.schema(
         pa.field("num_tokens", pa.int64()),  # of the document, without what its parts share
     ]
 )
-GROUP_BYTES = 4 << 20
-"""Of token ids in a row group: what a reader holds at once."""
+GROUP_BYTES = 1 << 20
+"""Of token ids in a row group: what a reader holds at once of each part that it merges."""
 PART_BYTES = 32 << 20
 """Of token ids in a part, 8 M tokens: what planning holds of each bucket at most, to sort it as a whole."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +18,15 @@ from batchrun.planning import order, spool
 from batchrun.planning.buckets import Padding, assign, make_buckets
 from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, damaged, open_checked
 from batchrun.planning.spool import SpoolPart
-from batchrun.records import LONG, Document
+from batchrun.records import LONG, Document, Preference
 from batchrun.scratch import scratch_folder
 from batchrun.workspace import CorpusPaths
 
 DOCUMENTS_AT_ONCE = 512
+MERGED_PARTS = 32
+"""Parts of the spool that are merged at a time, 256 M tokens: documents further apart do not come together, and a row
+group of each is held.
+"""
 
 SettledKeys = Callable[[Callable[[pa.RecordBatchReader], None]], None]
 """Feeds the verdicts of the memo table (`hash_hi, hash_lo, done, attempts`) to a consumer."""
@@ -142,20 +146,28 @@ class Work(Closing):
             padding_with_buckets=padding.share_with_buckets,
         )
 
-    def documents(self, *, by_bucket: bool = False) -> Iterator[list[Document]]:
+    def documents(
+        self, *, by_bucket: bool = False, prefer: Preference | None = None
+    ) -> Iterator[list[Document]]:
         """What is to run, in the order of work, some documents at a time. To be asked for once, at last.
 
         Long documents first; then all others that begin alike together, whatever their bucket, or, for an
-        engine that pads, `by_bucket`.
+        engine that pads, `by_bucket`; unless others are preferred.
         """
         selections = self._select()
-        for parts in _rounds(self._parts, by_bucket=by_bucket):
-            streams = [_chosen_rows(part, selections[part.number]) for part in parts]
-            for batch in order.merged(streams):
-                attempts = batch["attempts"].to_numpy()
-                for first in range(0, batch.num_rows, DOCUMENTS_AT_ONCE):
-                    places = np.arange(first, min(first + DOCUMENTS_AT_ONCE, batch.num_rows))
-                    yield spool.document_rows(batch, places, attempts[places])
+        if prefer is Preference.ORDER:
+            batches = _in_input_order(self._parts, selections)
+        else:
+            rounds = _rounds(self._parts, by_bucket=by_bucket, prefer=prefer)
+            batches = chain.from_iterable(
+                order.merged([_chosen_rows(part, selections[part.number]) for part in parts])
+                for parts in rounds
+            )
+        for batch in batches:
+            attempts = batch["attempts"].to_numpy()
+            for first in range(0, batch.num_rows, DOCUMENTS_AT_ONCE):
+                places = np.arange(first, min(first + DOCUMENTS_AT_ONCE, batch.num_rows))
+                yield spool.document_rows(batch, places, attempts[places])
 
     def _select(self) -> list[Path]:
         """The choice from each part as a file; then the database goes, and its memory with it: a run lasts a
@@ -176,28 +188,58 @@ class Work(Closing):
         self._selections.cleanup()
 
 
-def _rounds(parts: Sequence[SpoolPart], *, by_bucket: bool) -> Iterator[list[SpoolPart]]:
-    """Parts that are read side by side: one of each bucket, so that few are open at a time."""
-    for alone in (part for part in parts if by_bucket or part.bucket == LONG.name):
-        yield [alone]
+def _in_input_order(parts: Sequence[SpoolPart], selections: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """A bucket's parts were filled one after the other: each is sorted by itself, and the buckets are merged."""
+
+    def sorted_rows(part: SpoolPart) -> Iterator[pa.RecordBatch]:
+        batches = list(_chosen_rows(part, selections[part.number]))
+        if batches:
+            yield from order.in_order(pa.Table.from_batches(batches), order.ordinals).to_batches()
+
+    streams = [chain.from_iterable(map(sorted_rows, bucket)) for bucket in _by_bucket(parts).values()]
+    return order.merged(streams, order.ordinals)
+
+
+def _by_bucket(parts: Sequence[SpoolPart]) -> dict[str, list[SpoolPart]]:
+    """The parts of each bucket, the buckets in the order of work."""
     buckets: dict[str, list[SpoolPart]] = {}
     for part in parts:
-        if not by_bucket and part.bucket != LONG.name:
-            buckets.setdefault(part.bucket, []).append(part)
-    for some in zip_longest(*buckets.values()):
-        yield [part for part in some if part is not None]
+        buckets.setdefault(part.bucket, []).append(part)
+    return buckets
+
+
+def _rounds(
+    parts: Sequence[SpoolPart], *, by_bucket: bool, prefer: Preference | None
+) -> Iterator[Sequence[SpoolPart]]:
+    """Parts that are merged: as many of every bucket as make MERGED_PARTS, or of one bucket alone; long ones singly."""
+    buckets = _by_bucket(parts)
+    if prefer is not None or by_bucket:
+        named = reversed(buckets) if prefer is Preference.SHORTEST else buckets
+        for name in named:
+            yield from _some(buckets[name], 1 if name == LONG.name else MERGED_PARTS)
+        return
+    yield from _some(buckets.pop(LONG.name, []), 1)
+    each = max(1, MERGED_PARTS // max(1, len(buckets)))
+    for side_by_side in zip_longest(*(_some(bucket, each) for bucket in buckets.values())):
+        yield list(chain.from_iterable(filter(None, side_by_side)))
+
+
+def _some(parts: Sequence[SpoolPart], number: int) -> Iterator[Sequence[SpoolPart]]:
+    return (parts[start : start + number] for start in range(0, len(parts), number))
 
 
 def _chosen_rows(part: SpoolPart, selection: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a part that are to run, with the failed `attempts` of each."""
+    """The rows of a part that are to run, with the failed `attempts` and the `ordinal` of each."""
     chosen = pq.read_table(selection)
-    places, attempts = chosen["place"].to_numpy(), chosen["attempts"]
+    places = chosen["place"].to_numpy()
     start = 0
     for batch in part.batches() if len(places) else ():
         low, high = np.searchsorted(places, [start, start + batch.num_rows])
         if high > low:
             rows = batch.take(pa.array(places[low:high] - start))
-            yield rows.append_column("attempts", attempts.slice(low, high - low).combine_chunks())
+            for name in ("attempts", "ordinal"):
+                rows = rows.append_column(name, chosen[name].slice(low, high - low).combine_chunks())
+            yield rows
         start += batch.num_rows
 
 

@@ -23,14 +23,14 @@ QUEUE_SHARE = 0.125
 MIN_QUEUE = 8
 PADDED_WINDOW = 16
 """Batches that a padded engine may choose each of its batches from, so that lengths in it are alike."""
-SPARE_SHARE = 0.06
+SPARE_SHARE = 0.065
 """Of the KV cache, for predictions that are too low. With it no sequence was preempted in the median of five
-seeds, and 1 % of the throughput is its cost (tests/worker/test_feeding.py has the jobs).
+seeds; each 1 % more costs half a percent of the throughput (tests/worker/test_feeding.py has the jobs).
 """
 
 
 ORPHAN = -1
-"""The owner of a block whose last comer ended before others that hold it."""
+"""The owner of a block that ended before others that hold it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class _Reservation:
 
 
 class Admission:
-    """Reservations of what is in the engine. For one thread.
+    """Reservations of what is in the engine. For one thread, but for `prepare`.
 
     A padded engine gives memory to a batch when it begins; it is given the window that it chooses from.
     """
@@ -58,16 +58,19 @@ class Admission:
         self._is_ample = limits.pads or limits.kv_tokens >= limits.max_num_seqs * limits.max_model_len
         self._prediction = prediction
         self._reserved: dict[str, _Reservation] = {}
-        self._owner: dict[int, int] = {}  # of named blocks that are held: the slot that came last, or ORPHAN
+        self._owner: dict[
+            int, int
+        ] = {}  # of named blocks that are held: the slot that holds them longest, or ORPHAN
         self._holders: dict[int, int] = {}  # of those that several have held: how many do
         self._num_orphans = 0
         self._tokens_of: dict[
             str, int
-        ] = {}  # where blocks are not counted: of a prompt and its longest output
+        ] = {}  # of a prompt and its longest output, where blocks are not counted
         self._num_tokens = 0
         self._waits_for_release = False
         self._names: dict[str, list[int]] = {}  # of blocks of requests that are not let in yet
         self._progress = 0.0  # output tokens of a sequence that ran from the beginning
+        self._num_ended = 0  # since the last look
         self._seen_output = 0
         self._free_slots = list(range(self._max_requests))
         self._prompt = np.zeros(self._max_requests)  # by slot: prompt tokens in blocks of its own
@@ -97,18 +100,23 @@ class Admission:
                 self._names[request.request_id] = self._names_of(request)
 
     def advance(self, snapshot: EngineSnapshot) -> None:
-        """Note how far the running sequences have come: each by its share of the output tokens since then."""
-        self._progress += (snapshot.output_tokens - self._seen_output) / max(1, snapshot.running)
-        self._seen_output = snapshot.output_tokens
+        """Note how far sequences have come: each that ran by its share of the output tokens since the last look, also
+        those that ended with it.
+        """
+        num_ran = max(1, snapshot.running + self._num_ended)
+        self._progress += (snapshot.output_tokens - self._seen_output) / num_ran
+        self._seen_output, self._num_ended = snapshot.output_tokens, 0
 
     def reserve(self, request: Request) -> bool:
         """Take a request in; False where there is no room.
 
-        What is larger than the whole cache is let in: the engine refuses it. With its output it may be, and runs alone.
+        A prompt larger than the whole cache is let in, for the engine to refuse; one that is so with its output
+        runs alone.
         """
         if self.is_closed:
             return False
         if self._is_ample or kv_cache_refusal(request, self._limits):  # of these no blocks are counted
+            self._names.pop(request.request_id, None)
             return self._reserve_tokens(request)
         names, slot = self._names.get(request.request_id) or self._names_of(request), self._free_slots[-1]
         num_shared = self._num_leading(names, self._owner)
@@ -124,6 +132,9 @@ class Admission:
         return True
 
     def _names_of(self, request: Request) -> list[int]:
+        """None where the engine shares no blocks: all are a sequence's own."""
+        if not self._limits.shares_prefixes:
+            return []
         return block_names(request.prompt_token_ids, self._block_size)
 
     def _reserve_tokens(self, request: Request) -> bool:
@@ -136,7 +147,9 @@ class Admission:
         return True
 
     def release(self, request_id: str) -> None:
+        """What a request held is free."""
         self._waits_for_release = False
+        self._num_ended += 1
         if request_id in self._tokens_of:
             self._num_tokens -= self._tokens_of.pop(request_id)
             return
@@ -146,16 +159,20 @@ class Admission:
         self._let_go(reservation.names, reservation.slot)
 
     def _hold(self, names: list[int], num_shared: int, slot: int) -> None:
-        """Count the blocks of a prompt as those of the sequence that came last: it is the last to end."""
-        self._prompt[slot] += self._block_size * num_shared
+        """Count the blocks of a prompt as those of the sequence that is expected to be the last that holds them."""
+        ends = self._start + self._predicted
         for name in names[:num_shared]:
+            self._holders[name] = self._holders.get(name, 1) + 1
             before = self._owner[name]
             if before == ORPHAN:
                 self._num_orphans -= 1
+            elif ends[before] > ends[slot]:
+                continue
             else:
                 self._prompt[before] -= self._block_size
-            self._holders[name] = self._holders.get(name, 1) + 1
-        self._owner.update(dict.fromkeys(names, slot))
+            self._prompt[slot] += self._block_size
+            self._owner[name] = slot
+        self._owner.update(dict.fromkeys(names[num_shared:], slot))
 
     def _let_go(self, names: list[int], slot: int) -> None:
         num_shared = self._num_leading(names, self._holders)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from batchrun.engines.base import EngineLimits, EngineSnapshot
-from batchrun.records import Completion, Request
+from batchrun.records import Completion, FinishReason, Request
 from batchrun.worker.admission import Admission
 from batchrun.worker.output_prediction import OutputPrediction
 from batchrun.worker.residency import Residency, Slice, Slices
@@ -14,6 +14,9 @@ MAX_FURTHER = 4
 """Times `max_num_seqs`, of outputs between two slices: where more wait, they go before what is new. They are
 held in memory, prompt and all.
 """
+
+ENDS_OF_OUTPUTS = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.REPETITION)
+"""Of what ends otherwise nothing is learnt about how long outputs are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +113,11 @@ class Feeder:
         if slices.num_stays:
             self.num_cached_again += completion.cached_tokens
         ended = slices.take(completion)
-        if ended.is_last:
+        if not ended.is_last:
+            # The blocks of a resident output are warm: taking turns with the others would compute them all again.
+            (self._further.appendleft if was_resident else self._further.append)(slices)
+        elif completion.finish_reason in ENDS_OF_OUTPUTS:
             self._prediction.observe(ended.output.input_tokens, len(ended.output.token_ids))
-        elif was_resident:  # its blocks are warm: taking turns with the others would compute them all again
-            self._further.appendleft(slices)
-        else:
-            self._further.append(slices)
         return ended
 
     def _goes_on(self) -> bool:

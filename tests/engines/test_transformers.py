@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from batchrun import engines
 from batchrun.engines.base import EngineDeadError
+from batchrun.engines.sampling import Sampler
 from batchrun.engines.transformers import TransformersEngine, is_out_of_memory
 from batchrun.engines.vllm import VllmEngine
 from batchrun.errors import EngineUnavailableError
@@ -216,6 +217,25 @@ def test_a_batch_that_outgrows_the_memory_is_computed_again_in_halves(
     assert 1 <= after.num_preemptions - before.num_preemptions <= 5
     assert max(tried) > 6 * 60
     assert engine._room.kv_tokens <= 6 * 60
+
+
+def test_memory_that_is_short_while_tokens_are_chosen_loses_no_output(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a batch in which one output ends and choosing another's token fails, every request comes back."""
+    import torch
+
+    choose, calls = Sampler.choose, iter(range(100))
+
+    def limited(self: Sampler, logits: Any, likeliest: int) -> int:
+        if next(calls) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return choose(self, logits, likeliest)
+
+    monkeypatch.setattr(Sampler, "choose", limited)
+    requests = [make_request(f"r{n}", num_tokens=10, max_tokens=1) for n in range(3)]
+    assert {"r0", "r1", "r2"} == outputs(run(engine, requests)).keys()
+    assert next(calls) > 3
 
 
 def test_what_does_not_fit_alone_is_an_error_and_its_neighbours_survive(

@@ -79,6 +79,25 @@ def test_documents_that_begin_alike_come_together(tmp_path: Path, tokenizer: Tok
     assert lengths_of(plan) == [1, 2, 3, 7, 8, 50, 100]
 
 
+def test_what_begins_alike_comes_together_from_many_parts(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts are merged MERGED_PARTS at a time, for all buckets together; those after them follow."""
+    monkeypatch.setattr(planner_module, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(spool_module, "PART_BYTES", 600)
+    lengths = [n for start in range(5) for n in range(20 + start, 70, 5)]
+    batches = [
+        make_batch([digits(n) for n in lengths[start : start + 5]], first_row=start)
+        for start in range(0, len(lengths), 5)
+    ]
+    plan = make_plan(tmp_path, tokenizer, batches)
+    assert 32 >= len(spool_module.parts(plan.paths.spool)) > 8
+    assert sorted(lengths) == lengths_of(plan)
+    monkeypatch.setattr(work_module, "MERGED_PARTS", 8)
+    assert sorted(lengths) != lengths_of(plan)
+    assert sorted(lengths) == sorted(lengths_of(plan))
+
+
 def test_for_an_engine_that_pads_buckets_come_one_after_the_other(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:

@@ -62,6 +62,42 @@ def test_what_the_engine_will_refuse_waits_for_nothing() -> None:
     assert admission.reserve(request("runs too", 100, 50))
     admission.release("refused")
     assert not admission.reserve(request("waits", 300, 50))
+    admission.release("runs")
+    admission.prepare(more := [request(f"refused {n}", 1100, 50) for n in range(3)])
+    assert [True, True] == [admission.reserve(one) for one in more[:2]]
+    assert ["refused 2"] == [name for name in admission._names if name.startswith("refused")]
+
+
+def test_a_shared_beginning_is_held_until_the_last_of_its_sequences_ends() -> None:
+    """600 tokens that a long output and a short one begin with: they stay when the short one ends."""
+    admission = make_admission(replace(LIMITS, kv_tokens=1400))
+    prompt = request("shared", 600).prompt_token_ids
+    long, short = (
+        structs.replace(request(name, 0, output), prompt_token_ids=prompt)
+        for name, output in (("long", 500), ("short", 10))
+    )
+    assert admission.reserve(long)
+    assert admission.reserve(short)
+    assert not admission.reserve(request("too much beside the long one", 200, 450))
+
+
+def test_where_nothing_is_shared_every_prompt_is_counted() -> None:
+    """An engine without prefix caching holds a beginning once for each sequence."""
+    admission = make_admission(replace(LIMITS, kv_tokens=1000, shares_prefixes=False))
+    prompt = request("shared", 400).prompt_token_ids
+    same = [structs.replace(request(name, 0, 50), prompt_token_ids=prompt) for name in "abc"]
+    assert [True, True, False] == [admission.reserve(one) for one in same]
+
+
+def test_sequences_that_end_with_a_step_were_part_of_it() -> None:
+    """Of three tokens that three sequences wrote one each, none is counted for another that goes on."""
+    admission = make_admission(replace(LIMITS, kv_tokens=1400))
+    for name in "abc":
+        admission.reserve(request(name, 50, 50))
+    admission.release("a")
+    admission.release("b")
+    admission.advance(EngineSnapshot(running=1, output_tokens=3))
+    assert 1.0 == admission._progress
 
 
 def test_blocks_that_were_named_before_are_counted_as_others() -> None:
@@ -97,7 +133,7 @@ def test_predictions_take_the_place_of_the_cap() -> None:
     assert 10 == prediction.predict(100, 500)
     assert 500 == prediction.predict(100, 500, so_far=10)
     admission = Admission(replace(LIMITS, max_num_seqs=16), prediction)
-    assert 13 == sum(admission.reserve(request(str(n), 100, 500)) for n in range(16))
+    assert 12 == sum(admission.reserve(request(str(n), 100, 500)) for n in range(16))
     admission.advance(EngineSnapshot(running=13, output_tokens=13 * 20))
     admission.release("0")
     admission.release("1")

@@ -123,6 +123,13 @@ def test_what_documents_begin_with_alike_is_read_once() -> None:
     assert tokens_of(fed) == tokens_of(shuffled)
 
 
+def test_without_a_prefix_cache_nothing_is_preempted_either() -> None:
+    """Prompts that begin alike are then held as often as they run."""
+    requests = alike(3)[:200]
+    options = {"kv_tokens": 60_000, "max_num_seqs": 64, "output_tokens": 30.0, "prefix_caching": False}
+    assert 0 == run_fed(make_engine(**options), requests).counts.preemptions
+
+
 def test_short_outputs_go_on_finishing_while_long_ones_run() -> None:
     """Without slices long outputs come to hold all slots. With them half of the slots stay for the others: short
     outputs are done at more than 1.2 times the rate, as fast in their last quarter as in their second, and the
