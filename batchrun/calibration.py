@@ -185,6 +185,7 @@ class _Calibrator:
             decode=decode,
             max_num_batched_tokens=max(self._compared, key=lambda value: self._compared[value]),
             batched_tokens=tuple(sorted(self._compared.items())),
+            measured_with=self._config.max_num_batched_tokens,
             calibrated_at=timestamp(),
         )
         speculation = self._speculation()

@@ -9,6 +9,7 @@ class ExitCode(IntEnum):
     COMPLETE = 0
     USAGE = 2
     TOO_MANY_FAILED = 3
+    WINDOW_OVER = 4
     LOCKED = 11
     CORPUS_UNUSABLE = 65
     CORPUS_NOT_FOUND = 66
@@ -41,6 +42,16 @@ class BatchrunError(Exception):
 
 class UsageError(BatchrunError):
     exit_code = ExitCode.USAGE
+
+
+class WindowOverError(BatchrunError):
+    """The deadline has passed, or the time budget is spent. `stop_reason` says which."""
+
+    exit_code = ExitCode.WINDOW_OVER
+
+    def __init__(self, reason: str, hint: str, stop_reason: str) -> None:
+        super().__init__(reason, hint)
+        self.stop_reason = stop_reason
 
 
 class LockedError(BatchrunError):

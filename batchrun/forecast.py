@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 
+from batchrun.fit import Fit, fit
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.planning.work import Work, WorkCounts, WorkOutline
 from batchrun.prediction import outline_of, predict
 from batchrun.preparation import CorpusInput, longest_document, make_plan, plan_settings
-from batchrun.records import ErrorType
+from batchrun.records import ErrorType, Preference
 from batchrun.reporter import Reporter
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
-from batchrun.telemetry.run_records import pending_since, read_runs
+from batchrun.telemetry.run_records import latest_runs, pending_since, read_runs
+from batchrun.window import Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +31,16 @@ class Forecast:
     longest_document: int
     estimated_seconds: float | None
     estimated_by: str = ""
+    fit: Fit | None = None  # where there is a window
 
 
-def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
+def forecast(
+    job: Job,
+    corpus: CorpusInput,
+    reporter: Reporter,
+    window: Window | None = None,
+    prefer: Preference | None = None,
+) -> Forecast:
     """Plan a corpus, or find it planned, without running it. Raises BatchrunError."""
     paths = job.paths.corpus(corpus.corpus_id)
     lock = RunLock(paths.lock, "plan", barrier=job.paths.collection_lock)
@@ -46,20 +55,37 @@ def forecast(job: Job, corpus: CorpusInput, reporter: Reporter) -> Forecast:
             reporter.finished()
             tokens_read = plan_settings(job, tuple(plan.variables)).tokens_read
             with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys, tokens_read) as work:
-                return _forecast(job, plan, work, reporter)
+                return _forecast(job, plan, work, reporter, window or Window(), prefer)
     finally:
         lock.release()
 
 
-def _forecast(job: Job, plan: PlanRecord, work: Work, reporter: Reporter) -> Forecast:
+def _forecast(
+    job: Job, plan: PlanRecord, work: Work, reporter: Reporter, window: Window, prefer: Preference | None
+) -> Forecast:
     predicted = predict(job, work, reporter.note)
+    outline = outline_of(job, work, job.spec.buckets.edges)
     return Forecast(
         job_id=job.job_id,
         seed=job.seed,
         counts=work.counts,
-        outline=outline_of(job, work, job.spec.buckets.edges),
+        outline=outline,
         too_long=plan.decided.get(ErrorType.PROMPT_TOO_LONG, 0),
         longest_document=longest_document(job),
         estimated_seconds=predicted.seconds,
         estimated_by=predicted.basis_text,
+        fit=fit(
+            window,
+            predicted,
+            outline,
+            num_rows=work.counts.total,
+            loading_seconds=_known_loading(job),
+            prefer=prefer,
+        ),
     )
+
+
+def _known_loading(job: Job) -> float | None:
+    """Of the job's last run that loaded its engine."""
+    runs = [run.seconds.loading for _, run in latest_runs(job.workspace, job.job_id) if run.seconds.loading]
+    return runs[-1] if runs else None

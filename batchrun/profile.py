@@ -53,7 +53,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     `prefill`: (input tokens of every prompt, input tokens/s), outputs of one token.
     `decode`: (sequences running at once, output tokens/s over all of them), short prompts.
     `batched_tokens`: (max_num_batched_tokens, input tokens/s) of those tried; `max_num_batched_tokens` is the
-    best of them. `prefill` and `decode` were measured with the spec's own value, the first of them.
+    best of them. `prefill` and `decode` were measured with `measured_with`, the spec's own value then.
     """
 
     of: Subject
@@ -61,6 +61,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     decode: tuple[Point, ...]
     max_num_batched_tokens: int
     batched_tokens: tuple[Point, ...] = ()
+    measured_with: int | None = None
     calibrated_at: str = ""
     version: int = VERSION
 
@@ -81,6 +82,15 @@ class Profile(Struct, frozen=True, kw_only=True):
     def decode_rate(self, running: float) -> float:
         """Output tokens/s over all of this many running sequences; between the points as in `prefill_rate`."""
         return _interpolated(self.decode, running)
+
+    def with_batched_tokens(self, value: int) -> "Profile":
+        """For another `max_num_batched_tokens`: where its rate of reading was measured, too, all are scaled by it."""
+        tried = dict(self.batched_tokens)
+        if self.measured_with is None or value not in tried or self.measured_with not in tried:
+            return self
+        factor = tried[value] / tried[self.measured_with]
+        prefill = tuple((length, rate * factor) for length, rate in self.prefill)
+        return msgspec.structs.replace(self, prefill=prefill, measured_with=value)
 
     @property
     def best_decode_rate(self) -> float:

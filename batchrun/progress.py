@@ -9,7 +9,8 @@ from batchrun.estimate import Done, Estimate
 from batchrun.memory import peak_memory_bytes
 from batchrun.planning.work import WorkCounts
 from batchrun.records import BatchMetrics, RowCounts, RunRecord, TokenCounts
-from batchrun.telemetry.gpus import Gpus
+from batchrun.telemetry.gpus import Gpus, GpuUse
+from batchrun.window import Window
 from batchrun.worker.worker import Worker
 
 
@@ -27,8 +28,10 @@ class Progress:
         run_started: float,
         gpus: Gpus,
         estimate: Estimate | None = None,
+        window: Window | None = None,
     ) -> None:
         self._estimate = estimate
+        self._window = window or Window()
         self._worker = worker
         self._counts = counts
         self._run_started = run_started
@@ -79,7 +82,7 @@ class Progress:
         worker, tally, to_run = self._worker, self._worker.tally, self._counts.to_run_tokens
         in_engine = snapshot.computed_tokens + snapshot.cached_tokens  # what slices read again among them
         read = max(tally.input_tokens, min(in_engine, worker.num_admitted_tokens))
-        written = max(tally.output_tokens, snapshot.output_tokens)
+        written = snapshot.output_tokens  # by this run: an output may have been begun by an earlier one
         left = max(0, to_run - tally.input_tokens - worker.num_recalled_tokens)
         done = Done(
             documents=tally.computed,
@@ -89,7 +92,8 @@ class Progress:
             written=written,
             seconds=running,
         )
-        gpus = self._gpus.use()
+        gpus = self._gpus.use() if worker.loaded_at else GpuUse()
+        seconds_left = self._seconds_left(done, left)
         return BatchMetrics(
             waiting_prefill_tokens=max(0, to_run - worker.num_admitted_tokens - worker.num_recalled_tokens),
             running_decode_sequences=snapshot.running,
@@ -99,7 +103,8 @@ class Progress:
             prefill_tokens_per_second=read / running if running else 0.0,
             decode_tokens_per_second=written / running if running else 0.0,
             oldest_wait_seconds=_seconds_since(first_planned_at) if left > 0 else 0.0,
-            seconds_to_completion=self._seconds_left(done, left),
+            seconds_to_completion=seconds_left,
+            slack_seconds=self._slack(seconds_left),
             ceiling_share=self._estimate.ceiling_share(done) if self._estimate else None,
             store_wait_seconds=worker.store_wait_seconds,
             collector_wait_seconds=worker.collector_wait_seconds,
@@ -112,6 +117,11 @@ class Progress:
             gpu_utilization=gpus.utilization,
             gpu_memory_bytes=gpus.memory_bytes,
         )
+
+    def _slack(self, seconds_left: float | None) -> float | None:
+        if seconds_left is None or not self._window.is_bounded:
+            return None
+        return self._window.seconds_to_work(self._counts.total) - seconds_left
 
     def _seconds_left(self, done: Done, tokens_left: int) -> float | None:
         if self._estimate is not None:

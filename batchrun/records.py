@@ -329,8 +329,8 @@ class BatchMetrics:
     cpu_seconds: dict[str, float] = field(
         default_factory=dict
     )  # of the worker's threads, once they have ended
-    gpu_utilization: float | None = None  # a share, the mean over the run's GPUs; None without
-    gpu_memory_bytes: int | None = None  # in use on them together, whoever uses it
+    gpu_utilization: float | None = None  # a share, the mean over the run's GPUs and its time; None without
+    gpu_memory_bytes: int | None = None  # the most in use on them together, whoever uses it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from batchrun.prediction import predict
 from batchrun.preparation import plan_settings
 from batchrun.progress import Progress, rows_before
 from batchrun.publication import publish_plan
-from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState
+from batchrun.records import PhaseSeconds, Preference, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
@@ -40,6 +40,7 @@ from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.requests import RequestLog, join_parts
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
+from batchrun.window import Window
 from batchrun.worker.worker import Worker
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ class RunOptions:
     max_error_rate: float = 0.01
     accept_engine: bool = False
     retry_all: bool = False
+    window: Window = field(default_factory=Window)
+    prefer: Preference | None = None
 
 
 class Run:
@@ -92,6 +95,7 @@ class Run:
         self.log = RunLog(self.paths.runs, record)
         self.checkpoints = Checkpoints(job.paths, self.run_id)
         self.worker: Worker | None = None
+        self.is_closing = False  # the window ends: nothing more is admitted
 
     # -- the whole -----------------------------------------------------------------------------------
 
@@ -144,7 +148,8 @@ class Run:
                 first_planned_at=plan.pending_since,
                 rows=rows_before(work.counts),
             )
-            if work.counts.to_run:
+            self.is_closing = self._seconds_to_work() <= 0
+            if work.counts.to_run and not self.is_closing:
                 self._run(work, plan.variables)
         release_unused()
         return self._finish(plan)
@@ -195,16 +200,18 @@ class Run:
             self._request_log() as requests,
         ):
             self.worker = worker = Worker(
-                documents=work.documents(by_bucket=config.kind == "transformers"),
+                documents=work.documents(by_bucket=config.kind == "transformers", prefer=self.options.prefer),
                 settings=self.job.call_settings(variables),
                 recall=nested.find,
                 begun=partials.find if self.checkpoints.has_partials() else None,
-                feeding=self.job.feeding,
+                feeding=replace(self.job.feeding, known_lengths=tuple(self.checkpoints.recent_lengths())),
                 start_engine=lambda: engines.start(config),
                 commit=self.checkpoints.commit,
                 observe=requests.observe,
             )
-            progress = Progress(worker, work.counts, self.started, Gpus(config), predicted.estimate)
+            progress = Progress(
+                worker, work.counts, self.started, Gpus(config), predicted.estimate, self.options.window
+            )
             worker.start()
             try:
                 self._watch(worker, progress)
@@ -224,6 +231,7 @@ class Run:
                 worker.wait(TICK_SECONDS)
                 if self.signals.received is not None:
                     worker.stop()
+                self._mind_the_window(worker)
                 self.log.record = progress.of(self.log.record)
                 self.reporter.running(self.log.record)
                 if time.monotonic() - written >= RECORD_SECONDS:
@@ -232,6 +240,21 @@ class Run:
         except BaseException:
             worker.stop()
             raise
+
+    def _mind_the_window(self, worker: Worker) -> None:
+        """Admit no more when what runs would just end before publication must begin; then end it in any case."""
+        left = self._seconds_to_work()
+        if left <= 0:
+            worker.stop()
+        if left <= max(0.0, worker.stay_seconds) and not self.is_closing:
+            self.is_closing = True
+            worker.finish()
+            self.reporter.note(
+                f"the window ends {self.options.window.text}: what runs is finished, nothing more is begun"
+            )
+
+    def _seconds_to_work(self) -> float:
+        return self.options.window.seconds_to_work(self.log.record.rows.total)
 
     def _drain(self, worker: Worker, progress: Progress) -> None:
         """Make durable what came out of the engine, whatever ended the watch."""
@@ -260,6 +283,8 @@ class Run:
             pending=published.pending,
         )
         self.log.update(rows=rows)
+        if rows.pending and self.is_closing:
+            return self._end(RunState.INTERRUPTED, self.options.window.stop_reason, ExitCode.WINDOW_OVER)
         if rows.pending:
             return self._end(
                 RunState.INTERRUPTED, f"{rows.pending:,} rows have no verdict yet", ExitCode.INTERRUPTED

@@ -33,4 +33,5 @@ def known_profile(job: Job, note: Callable[[str], None]) -> Profile | None:
         here = job.resolve()
     except BatchrunError:  # no engine here: whoever runs the job says so
         return None
-    return read_profile(job.workspace.profiles, subject_of(job, here), note)
+    profile = read_profile(job.workspace.profiles, subject_of(job, here), note)
+    return profile and profile.with_batched_tokens(job.config_for(here).max_num_batched_tokens)

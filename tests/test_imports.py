@@ -40,6 +40,7 @@ LAYERS = (
         "calibration",
         "estimate",
         "prediction",
+        "fit",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},
@@ -60,6 +61,7 @@ LAYERS = (
         "closing",
         "reporter",
         "signals",
+        "window",
     },
     {"errors"},
     {""},  # the package itself: its version

@@ -59,6 +59,14 @@ def test_the_decode_rate_is_that_of_all_running_sequences() -> None:
     assert 300.0 == fewer.best_decode_rate
 
 
+def test_another_token_budget_reads_at_its_own_rate() -> None:
+    """Where it was tried, too: after the advice of `calibrate` was followed the ceiling is the new one."""
+    profile = msgspec.structs.replace(PROFILE, measured_with=2048)
+    assert 3000.0 * 3000 / 2900 == pytest.approx(profile.with_batched_tokens(4096).prefill_rate(512))
+    assert profile == profile.with_batched_tokens(2048) == profile.with_batched_tokens(9999)
+    assert PROFILE == PROFILE.with_batched_tokens(4096)
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Under a name that tells engine, dtype and device."""
     notes: list[str] = []

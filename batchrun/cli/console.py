@@ -26,7 +26,8 @@ def show_error(error: BatchrunError) -> None:
 
 
 def _show(error: BatchrunError) -> None:
-    prefix = "stopped" if error.exit_code is ExitCode.INTERRUPTED else "error"
+    is_end = error.exit_code in (ExitCode.INTERRUPTED, ExitCode.WINDOW_OVER)
+    prefix = "stopped" if is_end else "error"
     click.echo(f"batchrun: {prefix}: {error.reason}", err=True)
     click.echo(f"  → {error.hint}", err=True)
 

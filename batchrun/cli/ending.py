@@ -17,9 +17,10 @@ def tell_end(record: RunRecord, *, as_json: bool, quiet: bool) -> int:
         with suppress(OSError):  # nobody reads it
             for line in end_lines(record):
                 click.echo(f"batchrun: {line}", err=True)
+    is_published = record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER
     if as_json:
         echo_json(summary(record))
-    elif record.state is RunState.COMPLETE and not quiet:
+    elif is_published and not quiet:
         click.echo(record.output)
     return code
 
@@ -27,6 +28,12 @@ def tell_end(record: RunRecord, *, as_json: bool, quiet: bool) -> int:
 def end_lines(record: RunRecord) -> list[str]:
     """How it ended, what it was, and what to do next."""
     rows, tokens = record.rows, record.tokens
+    if record.exit_code == ExitCode.WINDOW_OVER:
+        return [
+            f"the window is over ({record.stop_reason}): {rows.computed:,} of {record.to_run:,} documents of this run are "
+            f"finished; of {rows.total:,} rows {rows.pending:,} are pending",
+            f"go on in the next window: the same submit, or batchrun resume {record.job_id}",
+        ]
     if record.state is not RunState.COMPLETE:
         kept = f"{rows.computed:,} of {record.to_run:,} documents of this run are finished and kept"
         return [

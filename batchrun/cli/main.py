@@ -59,7 +59,8 @@ def main() -> None:
     Example:
       batchrun submit corpus.parquet
 
-    Exit codes: 0 complete · 2 usage · 3 too many failed rows · 11 locked by another run · 65 corpus
+    Exit codes: 0 complete · 2 usage · 3 too many failed rows · 4 the window is
+    over · 11 locked by another run · 65 corpus
     unusable · 66 corpus not found · 69 engine can not start · 70 a bug · 73 output can not be written ·
     74 I/O error · 75 interrupted, resumable · 78 job spec wrong · 130 interrupted from the keyboard
     """

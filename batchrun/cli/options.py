@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,6 +10,8 @@ import click
 
 from batchrun.corpus.formats import COMPRESSIONS
 from batchrun.errors import UsageError
+from batchrun.records import Preference
+from batchrun.window import Window, parse_deadline, parse_duration
 from batchrun.workspace import Workspace, find_workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,9 +65,32 @@ max_error_rate = click.option(
     metavar="R",
     help="Share of failed rows from which the exit code is 3.",
 )
+window = chained(
+    click.option(
+        "--deadline",
+        metavar="T",
+        help="End in good order by then: 06:00, local time, or a moment with its zone. The rest stays pending.",
+    ),
+    click.option("--time-budget", metavar="D", help="End in good order after 4h, 90m, 1h30m."),
+    click.option(
+        "--prefer",
+        type=click.Choice([preference.value for preference in Preference]),
+        help="What goes first; default: what begins alike together.",
+    ),
+)
 accept_engine = click.option(
     "--accept-engine", is_flag=True, help="Go on although this machine resolves engine or dtype differently."
 )
+
+
+def open_window(deadline: str | None, time_budget: str | None) -> Window:
+    """Raises UsageError, and WindowOverError where it is over."""
+    opened = Window(
+        deadline=parse_deadline(deadline, datetime.now().astimezone()) if deadline else None,
+        budget=parse_duration(time_budget) if time_budget else None,
+    )
+    opened.require_open()
+    return opened
 
 
 def workspace(home_option: str | None) -> Workspace:

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from batchrun.cli.console import show_error
-from batchrun.errors import BatchrunError, StorageError
+from batchrun.errors import BatchrunError, StorageError, WindowOverError
 from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
 
 SUMMARY_FIELDS = (
@@ -45,7 +45,10 @@ def failure_summary(error: BatchrunError) -> dict[str, Any]:
     empty: dict[str, Any] = msgspec.to_builtins(
         {"rows": RowCounts(), "tokens": TokenCounts(), "seconds": PhaseSeconds()}
     )
-    said = {"state": RunState.FAILED.value, "stop_reason": error.reason, "exit_code": int(error.exit_code)}
+    state, reason = RunState.FAILED, error.reason
+    if isinstance(error, WindowOverError):
+        state, reason = RunState.INTERRUPTED, error.stop_reason
+    said = {"state": state.value, "stop_reason": reason, "exit_code": int(error.exit_code)}
     return dict.fromkeys(SUMMARY_FIELDS) | said | empty
 
 

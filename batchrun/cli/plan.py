@@ -10,6 +10,7 @@ from batchrun.cli.console import console, duration
 from batchrun.cli.outcome import echo_json
 
 if TYPE_CHECKING:
+    from batchrun.fit import Fit
     from batchrun.forecast import Forecast
     from batchrun.preview import Prompt
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @options.job_spec
 @options.corpus
 @click.option("--show-prompt", metavar="ID", help="Show what the model will see for the row of this id.")
+@options.window
 @options.home
 @options.as_json
 @options.quiet
@@ -32,6 +34,9 @@ def command(
     keep_columns: str | None,
     limit: int | None,
     show_prompt: str | None,
+    deadline: str | None,
+    time_budget: str | None,
+    prefer: str | None,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -49,7 +54,9 @@ def command(
     from batchrun.job import open_job
     from batchrun.preparation import find_corpus
     from batchrun.preview import preview
+    from batchrun.records import Preference
 
+    window = options.open_window(deadline, time_budget)
     space = options.workspace(home)
     job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
     wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
@@ -57,7 +64,8 @@ def command(
     if show_prompt is not None:
         show(preview(job, given, show_prompt), as_json=as_json)
         return
-    found = forecast(job, given, console(quiet=quiet))
+    chosen = Preference(prefer) if prefer else None
+    found = forecast(job, given, console(quiet=quiet), window, chosen)
     if as_json:
         echo_json(msgspec.to_builtins(found))
     else:
@@ -105,4 +113,19 @@ def render(found: "Forecast") -> str:
         if known is None
         else f"time: about {duration(known)}, {found.estimated_by}"
     )
+    if found.fit is not None:
+        lines.append(fit_text(found.fit, counts.to_run))
     return "\n".join(lines)
+
+
+def fit_text(fit: "Fit", to_run: int) -> str:
+    """How much of what is to run is done when the window ends."""
+    window = f"window: {duration(fit.seconds)} of running until it ends {fit.ends}"
+    if fit.documents is None or fit.spare_seconds is None:
+        return f"{window}; how much fits is known after a first run, or after batchrun calibrate"
+    if fit.documents >= to_run:
+        return f"{window}: all fits, with {duration(fit.spare_seconds)} to spare"
+    missing = duration(-fit.spare_seconds)
+    return (
+        f"{window}: about {fit.documents:,} of {to_run:,} documents fit; {missing} are missing for the rest"
+    )

@@ -9,6 +9,7 @@ from batchrun.cli.console import console
 from batchrun.cli.ending import tell_end
 from batchrun.cli.outcome import finish_with_error
 from batchrun.errors import BatchrunError
+from batchrun.records import Preference
 
 
 @click.command(short_help="continue a job from its spool, without the corpus")
@@ -21,6 +22,7 @@ from batchrun.errors import BatchrunError
 )
 @options.max_error_rate
 @options.accept_engine
+@options.window
 @options.home
 @options.as_json
 @options.quiet
@@ -32,6 +34,9 @@ def command(
     corpus_id: str | None,
     max_error_rate: float,
     accept_engine: bool,
+    deadline: str | None,
+    time_budget: str | None,
+    prefer: str | None,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -48,13 +53,19 @@ def command(
         from batchrun.selection import last_run
         from batchrun.submission import resume
 
+        window = options.open_window(deadline, time_budget)
         space = options.workspace(home)
         full_id = space.find_job(job_id)
         last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
         job = reopen_job(space, full_id, seed=last.seed)
         target = Path(output or last.output or "").absolute()
         run_options = RunOptions(
-            output=target, max_error_rate=max_error_rate, accept_engine=accept_engine, retry_all=failed
+            output=target,
+            max_error_rate=max_error_rate,
+            accept_engine=accept_engine,
+            retry_all=failed,
+            window=window,
+            prefer=Preference(prefer) if prefer else None,
         )
         record = resume(job, last, run_options, console(quiet=quiet))
     except (BatchrunError, OSError) as error:

@@ -7,6 +7,7 @@ from batchrun.cli.console import console
 from batchrun.cli.ending import tell_end
 from batchrun.cli.outcome import finish_with_error
 from batchrun.errors import BatchrunError
+from batchrun.records import Preference
 
 
 @click.command(short_help="start or continue the summaries of a corpus")
@@ -21,6 +22,7 @@ from batchrun.errors import BatchrunError
 @options.corpus
 @options.max_error_rate
 @options.accept_engine
+@options.window
 @options.home
 @options.as_json
 @options.quiet
@@ -36,6 +38,9 @@ def command(
     limit: int | None,
     max_error_rate: float,
     accept_engine: bool,
+    deadline: str | None,
+    time_budget: str | None,
+    prefer: str | None,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -59,6 +64,7 @@ def command(
         from batchrun.runner import RunOptions
         from batchrun.submission import submit
 
+        window = options.open_window(deadline, time_budget)
         inputs = list(corpus)
         target = options.output_path(output, inputs, seed, limit)
         space = options.workspace(home)
@@ -69,6 +75,8 @@ def command(
             is_output_named=output is not None,
             max_error_rate=max_error_rate,
             accept_engine=accept_engine,
+            window=window,
+            prefer=Preference(prefer) if prefer else None,
         )
         reporter = console(quiet=quiet)
         record = submit(job, find_corpus(job, inputs, wishes, limit), run_options, reporter)

@@ -24,6 +24,8 @@ COMPACT_FROM = 16
 COMPACT_BELOW_BYTES = 64 << 20
 """A segment of this size is left alone: compaction rewrites small files, not the table."""
 
+RECENT_SEGMENTS = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
@@ -127,6 +129,16 @@ class Checkpoints:
         def task(database: Database, files: list[Path]) -> bool:
             segments = {"segments": [literal(path) for path in files]}
             return bool(files and database.one(statements(__package__)["has_partials"], segments)[0])
+
+        return self._over_segments(task)
+
+    def recent_lengths(self) -> list[tuple[int, int]]:
+        """Input and output tokens of some summaries of the last segments, those of long documents left out."""
+
+        def task(database: Database, files: list[Path]) -> list[tuple[int, int]]:
+            last = {"segments": [literal(path) for path in files[-RECENT_SEGMENTS:]]}
+            sql = statements(__package__)["recent_lengths"]
+            return database.connection.execute(sql, last).fetchall() if files else []
 
         return self._over_segments(task)
 

@@ -63,6 +63,12 @@ CREATE OR REPLACE TEMP TABLE winner (
     is_nested BOOLEAN, file VARCHAR, place BIGINT
 )
 
+-- recent_lengths: input and output tokens of summaries of documents that are one call
+SELECT input_tokens, output_tokens
+FROM read_parquet($segments, hive_partitioning = false)
+WHERE status = 'ok' AND num_parts = 1 AND document_hi IS NULL
+LIMIT 4096
+
 -- has_partials: whether there is a row at all of an output that is not whole
 SELECT count(*) > 0 FROM (
     SELECT 1 FROM read_parquet($segments, hive_partitioning = false) WHERE rank = 0 LIMIT 1

@@ -15,7 +15,8 @@ _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_si
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """`utilization`: share of time with a kernel at work, the mean over GPUs; `memory_bytes` of all of them.
+    """`utilization`: share of time with a kernel at work, the mean over GPUs and over what was read so far;
+    `memory_bytes` of all of them, the most that was read.
 
     Memory counts whoever uses it. None: there is no GPU, or nobody to ask.
     """
@@ -31,13 +32,14 @@ class Gpus:
     """
 
     def __init__(self, config: EngineConfig, environment: Mapping[str, str] = os.environ) -> None:
+        self._sum_of_shares, self._num_reads, self._most_bytes = 0.0, 0, 0
         self._use = GpuUse()
         self._read_at: float | None = None
         self._nvml = None if config.device == "cpu" else _nvml()
         self._handles = [] if self._nvml is None else _handles(self._nvml, environment, _count(config))
 
     def use(self) -> GpuUse:
-        """As of at most `READ_SECONDS` ago."""
+        """Since the first call, read again where the last reading is `READ_SECONDS` old."""
         now = time.monotonic()
         if self._handles and (self._read_at is None or now - self._read_at >= READ_SECONDS):
             self._use, self._read_at = self._read(), now
@@ -49,8 +51,11 @@ class Gpus:
             shares = [nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in self._handles]
             used = [int(nvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in self._handles]
         except nvml.NVMLError:
-            return GpuUse()
-        return GpuUse(utilization=sum(shares) / len(shares), memory_bytes=sum(used))
+            return self._use
+        self._num_reads += 1
+        self._sum_of_shares += sum(shares) / len(shares)
+        self._most_bytes = max(self._most_bytes, sum(used))
+        return GpuUse(utilization=self._sum_of_shares / self._num_reads, memory_bytes=self._most_bytes)
 
 
 def _nvml() -> Any:

@@ -1,6 +1,7 @@
 """The loop of the engine's thread: admission, add, step, and nothing else between the steps."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Event
 
@@ -10,12 +11,17 @@ from batchrun.worker.feeder import Feeder
 from batchrun.worker.residency import Slice
 from batchrun.worker.tally import FeedingTally
 
+STAYS = 256
+"""Of the last requests it is remembered how long they were in the engine."""
+
 NextRequests = Callable[[bool], Sequence[Request] | None]
 """More requests; waits for some where it is told so. Empty: none yet. None: there will be no more."""
 
 
 class Driver:
-    """Runs an engine until there is no more to come or `stop` is set. Raises EngineDeadError."""
+    """Runs an engine until there is no more to come or `stop` is set. Once `is_closing` is set it is given nothing
+    more, and runs what it has to its end. Raises EngineDeadError.
+    """
 
     def __init__(
         self,
@@ -24,15 +30,25 @@ class Driver:
         next_requests: NextRequests,
         hand_over: Callable[[list[Slice]], None],
         stop: Event,
+        is_closing: Event | None = None,
     ) -> None:
         self._engine = engine
         self._feeder = feeder
         self._next_requests = next_requests
         self._hand_over = hand_over
         self._stop = stop
+        self._is_closing = is_closing or Event()
+        self._added_at: dict[str, float] = {}  # time.monotonic() of what is in the engine
+        self._stays: deque[float] = deque(maxlen=STAYS)
         self._is_own_process = bool(engine.process_ids)
         self._adding_seconds = 0.0  # the engine's own work
         self.tally = FeedingTally()
+
+    @property
+    def stay_seconds(self) -> float:
+        """The longest that one of the last requests was in the engine: what runs takes no longer to end."""
+        stays, added = list(self._stays), list(self._added_at.values())
+        return max(stays) if stays else time.monotonic() - min(added, default=time.monotonic())
 
     def run(self, is_more: Callable[[], bool]) -> None:
         """`is_more`: whether there is work left that is not yet given to the feeder."""
@@ -45,8 +61,10 @@ class Driver:
                 between = time.monotonic() - stepped_at
                 self.tally.idle_seconds += between - (self._adding_seconds - added)
             is_hungry = self._feeder.is_hungry and is_more()
-            slices = [self._feeder.take(completion) for completion in self._engine.step()]
+            completions = self._engine.step()
             stepped_at = time.monotonic()
+            slices = [self._feeder.take(completion) for completion in completions]
+            self._stays.extend(stepped_at - self._added_at.pop(one.request_id) for one in completions)
             self._count(is_hungry)
             if slices:
                 self.tally.num_slices += sum(not one.is_last for one in slices)
@@ -54,18 +72,20 @@ class Driver:
 
     def _fill(self) -> bool:
         """Give the engine what it has room for; whether there is anything to step for."""
-        while True:
+        while not self._is_closing.is_set():
             if self._feeder.wants_more:
                 more = self._next_requests(not (self._engine.has_unfinished() or self._feeder.num_further))
                 if more is None:
-                    return False
+                    return self._engine.has_unfinished()  # something only where it closes
                 self._feeder.offer(more)
             request = self._feeder.next_request()
             if request is None:
                 return True
             started = time.monotonic()
             self._engine.add(request)
+            self._added_at[request.request_id] = started
             self._adding_seconds += time.monotonic() - started
+        return self._engine.has_unfinished()
 
     def _count(self, is_hungry: bool) -> None:
         """Of the steps since the last look. Where an engine makes several at a time only the last is known."""

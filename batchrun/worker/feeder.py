@@ -21,10 +21,14 @@ ENDS_OF_OUTPUTS = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.REPETITI
 
 @dataclass(frozen=True, kw_only=True)
 class FeedingSettings:
-    """`edges`: of the buckets of input tokens by which output lengths are predicted."""
+    """`edges`: of the buckets of input tokens by which output lengths are predicted; `known_lengths`: input and output
+    tokens of earlier runs of the job, from which they are predicted until this one's are known. How long outputs
+    are is a matter of the job, not of the engine: it stands in no profile.
+    """
 
     edges: tuple[int, ...] = ()
     residency: Residency = field(default_factory=Residency)
+    known_lengths: tuple[tuple[int, int], ...] = ()
 
 
 class Feeder:
@@ -40,6 +44,8 @@ class Feeder:
     ) -> None:
         """`seed_of`: the sampling seed of a request id and the number of a slice."""
         self._prediction = OutputPrediction(settings.edges)
+        for input_tokens, output_tokens in settings.known_lengths:
+            self._prediction.observe(input_tokens, output_tokens)
         self._admission = Admission(limits, self._prediction)
         self._residency = settings.residency
         self._seed_of = seed_of

@@ -53,7 +53,9 @@ _STAGES = {"_feed": "feeder", "_drive": "driver", "_collect": "collector"}
 
 
 class Worker:
-    """Runs all documents through one engine. `start`, watch `is_running`, then `drain`; `stop` ends it early."""
+    """Runs all documents through one engine. `start`, watch `is_running`, then `drain`; `stop` ends it early, and
+    `finish` when what runs has ended.
+    """
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Worker:
         self._loaded = Event()
         self._fed = Event()
         self._stop = Event()
+        self._closing = Event()
         self._collected = Event()
         self._keeping = Lock()
         self._errors: list[BaseException] = []
@@ -98,6 +101,7 @@ class Worker:
         self._clock_at_start = 0.0
         self._cpu_seconds: dict[str, float] = {}
         self._feeder: Feeder | None = None
+        self._driver: Driver | None = None
         self.feeding = FeedingTally()
         self.collector_wait_seconds = 0.0  # in which the engine waited for its completions to be taken
 
@@ -116,6 +120,11 @@ class Worker:
         """Return when all is collected, or after `seconds`."""
         self._collected.wait(seconds)
 
+    def finish(self) -> None:
+        """Admit nothing more, and let what runs in the engine come to its end, or to that of its slice."""
+        self._closing.set()
+        self._requests.put(None)
+
     def stop(self) -> None:
         """Admit nothing more. What runs in the engine is given up; what came out of it is kept."""
         self._stop.set()
@@ -130,7 +139,7 @@ class Worker:
 
         Raises the first error of a thread.
         """
-        if self._errors:
+        if self._errors or self._closing.is_set():
             self.stop()
         feeder, _, collector = self._threads
         feeder.join()
@@ -156,6 +165,11 @@ class Worker:
     @property
     def engine_label(self) -> str | None:
         return None if self._engine is None else self._engine.label
+
+    @property
+    def stay_seconds(self) -> float:
+        """What running requests need at most to end, by how long the last ones were in the engine."""
+        return self._driver.stay_seconds if self._driver else 0.0
 
     @property
     def running_seconds(self) -> float:
@@ -246,7 +260,9 @@ class Worker:
             engine.close()
 
     def _run(self, engine: Engine, feeder: Feeder) -> None:
-        driver = Driver(engine, feeder, self._next_requests, self._hand_over, self._stop)
+        self._driver = driver = Driver(
+            engine, feeder, self._next_requests, self._hand_over, self._stop, self._closing
+        )
         self.feeding = driver.tally
         driver.run(is_more=lambda: not self._fed.is_set())
 

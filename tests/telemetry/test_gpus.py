@@ -91,6 +91,18 @@ def test_they_are_read_every_two_seconds_at_most(nvml: Nvml, monkeypatch: pytest
     assert 2 == nvml.num_reads
 
 
+def test_the_use_is_that_of_the_whole_run(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of the shares and the most of the memory: a run's last moment is its drain."""
+    monkeypatch.setattr(gpus, "READ_SECONDS", 0.0)
+    one = on_gpus(1, {"CUDA_VISIBLE_DEVICES": "3"})
+    one.use()
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=0))
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", lambda _: SimpleNamespace(used=0))
+    use = one.use()
+    assert 0.15 == pytest.approx(use.utilization)
+    assert 3 << 30 == use.memory_bytes
+
+
 def test_without_a_gpu_there_is_no_figure(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU, without the package, without a driver, and when an answer fails: None, never zero, no error."""
     assert GpuUse() == on_gpus(1, {}, device="cpu").use()

@@ -1,14 +1,18 @@
 """What the feeder counts, and how much it holds."""
 
+import time
 from collections.abc import Sequence
 from threading import Event
+from typing import Any
 
 from msgspec.structs import replace
 
-from batchrun.records import Request
+from batchrun.engines.base import EngineSnapshot
+from batchrun.records import Completion, FinishReason, Request
 from batchrun.worker.driver import Driver
 from batchrun.worker.feeder import MAX_FURTHER, Feeder, FeedingSettings
-from batchrun.worker.residency import Residency
+from batchrun.worker.output_prediction import ENOUGH
+from batchrun.worker.residency import Residency, Slice
 from tests.worker.simulation import make_engine, make_request, simulated
 
 SETTINGS = FeedingSettings(residency=Residency(slice_tokens=8))
@@ -39,6 +43,87 @@ def begun(request: Request, number: int) -> Request:
         max_tokens=request.max_tokens - number,
         num_generated=number,
     )
+
+
+def test_output_lengths_of_earlier_runs_are_what_is_expected_first() -> None:
+    """Until outputs of this run are known: more are let in than if each were as long as it may be."""
+    requests = [make_request(f"{n}", [], [100 * n + token for token in range(64)], 400) for n in range(16)]
+    engine = make_engine(max_num_seqs=16, kv_tokens=2000)
+    numbers = []
+    for known in ((), ((64, 10),) * ENOUGH):
+        feeder = Feeder(engine.limits, FeedingSettings(known_lengths=known), lambda *_: 0)
+        feeder.offer(requests)
+        numbers.append(sum(feeder.next_request() is not None for _ in requests))
+    assert [3, 16] == numbers
+
+
+class Slow:
+    """An engine that takes a while to take a request in, and a while for a step, which ends all."""
+
+    process_ids: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        self.limits = make_engine(max_num_seqs=2).limits
+        self._running: list[Request] = []
+
+    def add(self, request: Request) -> None:
+        time.sleep(0.05)
+        self._running.append(request)
+
+    def step(self) -> list[Completion]:
+        time.sleep(0.05)
+        ended, self._running = self._running, []
+        return [
+            Completion(
+                request_id=one.request_id, token_ids=[1], finish_reason=FinishReason.STOP, input_tokens=64
+            )
+            for one in ended
+        ]
+
+    def has_unfinished(self) -> bool:
+        return bool(self._running)
+
+    def snapshot(self) -> EngineSnapshot:
+        return EngineSnapshot()
+
+
+def drive(
+    engine: Any, number: int, *, feed_seconds: float = 0.0, closing: Event | None = None
+) -> tuple[Driver, int]:
+    """Requests two at a time, each time after `feed_seconds`; the driver, and how many came out."""
+    feeder = Feeder(engine.limits, SETTINGS, lambda *_: 0)
+    todo = [make_request(f"{n}", [], [n] * 64, 1) for n in range(number)]
+    ended: list[Slice] = []
+
+    def next_requests(_: bool) -> Sequence[Request] | None:
+        time.sleep(feed_seconds)
+        if not todo:
+            return None
+        return [todo.pop(0) for _ in range(2)]
+
+    def hand_over(slices: list[Slice]) -> None:
+        ended.extend(slices)
+        if closing is not None:
+            closing.set()
+
+    driver = Driver(engine, feeder, next_requests, hand_over, Event(), closing)
+    driver.run(lambda: bool(todo))
+    return driver, len(ended)
+
+
+def test_idle_is_what_stands_between_two_steps() -> None:
+    """Waiting for requests is; a step, and the engine's own work to take a request in, are not."""
+    busy, _ = drive(Slow(), 6)
+    waiting, _ = drive(Slow(), 6, feed_seconds=0.1)
+    assert busy.tally.idle_seconds < 0.05
+    assert 0.3 < waiting.tally.idle_seconds < 0.6
+
+
+def test_a_driver_that_closes_runs_what_it_has_to_its_end() -> None:
+    """And admits nothing more; it says how long the last requests were in the engine."""
+    driver, num_ended = drive(Slow(), 40, closing=Event())
+    assert 2 <= num_ended <= 12
+    assert 0.05 < driver.stay_seconds < 1.0
 
 
 def test_a_prompt_is_admitted_once_however_many_slices_its_output_has() -> None:
