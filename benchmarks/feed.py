@@ -56,6 +56,7 @@ def feed(
     driver = Driver(engine, feeder, queue.more, queue.take, stop)
     before, started = engine.snapshot(), time.monotonic()
     timer = Timer(seconds, stop.set)
+    timer.daemon = True
     timer.start()
     driver.run(lambda: queue.has_more)
     timer.cancel()

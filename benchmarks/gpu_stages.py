@@ -42,6 +42,8 @@ SLICE, SHORT, LONG, PROMPT = 64, 32, 512, 128
 """Tokens of a slice, of short and of long outputs, and of their prompts, where residency is measured."""
 FIFO_ROWS = (8, 32)
 CLOSING_SECONDS = 4.0
+LEAST_SECONDS = 2.0
+"""Of a stage: with less it is left out."""
 ENDLESS = 10**9
 
 
@@ -89,7 +91,11 @@ class Stages:
         names = list(stages)
         for place, name in enumerate(names):
             weight = WEIGHTS[name] / sum(WEIGHTS[later] for later in names[place:])
-            yield name, stages[name](weight * (self._ending - time.monotonic()))
+            seconds = weight * (self._ending - time.monotonic())
+            if (
+                seconds > LEAST_SECONDS or name == "ceiling"
+            ):  # without it there is nothing to hold the others against
+                yield name, stages[name](seconds)
 
     def ceiling(self, seconds: float) -> dict[str, Any]:
         """Rates of reading by length and of writing by number of sequences, the largest number first."""

@@ -87,7 +87,7 @@ def turn(engine: Engine, texts: list[list[int]], size: int | None, mark: int) ->
         Request(
             request_id=f"{number:032x}",
             prompt_token_ids=[mark, *text],
-            document_span=(1, len(text)),
+            document_span=(1, 1 + len(text)),
             max_tokens=OUTPUT,
             temperature=0.0,
             top_p=1.0,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from batchrun.engines.vllm import WARM_OUTPUT, WARM_PROMPT
 from batchrun.engines.vllm_start import prepare_environment
 from benchmarks.assignment import Answers, Assignment, read_assignment, write
 
@@ -40,6 +41,10 @@ def _generate(asked: Assignment, size: int) -> Answers:
     llm = LLM(**asked.vllm_settings, use_tqdm_on_load=False)
     greedy = SamplingParams(temperature=0, max_tokens=asked.max_tokens)
     prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt in asked.prompts]
+    warm = SamplingParams(
+        temperature=0, max_tokens=WARM_OUTPUT
+    )  # as batchrun's engine is when its clock starts
+    llm.generate(TokensPrompt(prompt_token_ids=[0] * WARM_PROMPT), warm, use_tqdm=False)
     started = time.monotonic()
     outputs = [
         output

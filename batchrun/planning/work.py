@@ -22,7 +22,8 @@ from batchrun.records import LONG, Document, Preference
 from batchrun.scratch import scratch_folder
 from batchrun.workspace import CorpusPaths
 
-DOCUMENTS_AT_ONCE = 512
+DOCUMENTS_AT_ONCE, TOKENS_AT_ONCE = 512, 1 << 18
+"""The most of a portion: a token in Python takes some 40 bytes. A longer document is one by itself."""
 MERGED_PARTS = 32
 """Parts of the spool that are merged at a time, 256 M tokens: documents further apart do not come together, and a row
 group of each is held.
@@ -165,8 +166,7 @@ class Work(Closing):
             )
         for batch in batches:
             attempts = batch["attempts"].to_numpy()
-            for first in range(0, batch.num_rows, DOCUMENTS_AT_ONCE):
-                places = np.arange(first, min(first + DOCUMENTS_AT_ONCE, batch.num_rows))
+            for places in _portions(batch):
                 yield spool.document_rows(batch, places, attempts[places])
 
     def _select(self) -> list[Path]:
@@ -198,6 +198,17 @@ def _in_input_order(parts: Sequence[SpoolPart], selections: Sequence[Path]) -> I
 
     streams = [chain.from_iterable(map(sorted_rows, bucket)) for bucket in _by_bucket(parts).values()]
     return order.merged(streams, order.ordinals)
+
+
+def _portions(batch: pa.RecordBatch) -> Iterator[npt.NDArray[np.int64]]:
+    """The numbers of a batch's rows, some at a time."""
+    _, starts = spool.token_rows(batch)
+    first = 0
+    while first < batch.num_rows:
+        fitting = int(np.searchsorted(starts, starts[first] + TOKENS_AT_ONCE, side="right")) - 1
+        last = min(max(fitting, first + 1), first + DOCUMENTS_AT_ONCE, batch.num_rows)
+        yield np.arange(first, last)
+        first = last
 
 
 def _by_bucket(parts: Sequence[SpoolPart]) -> dict[str, list[SpoolPart]]:

@@ -133,6 +133,17 @@ def test_documents_are_found_across_groups_and_parts(
     ]
 
 
+def test_a_portion_has_so_many_tokens_at_most(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that memory is bounded where documents are long; one that is longer comes by itself."""
+    monkeypatch.setattr(work_module, "TOKENS_AT_ONCE", 100)
+    plan = plan_lengths(tmp_path, tokenizer, 40, 50, 20, 150, 30, 60)
+    with plan.work() as work:
+        portions = [[len(document.token_ids) for document in some] for some in work.documents()]
+    assert [[20], [30, 40], [50], [60], [150]] == portions
+
+
 def test_nothing_is_left_when_all_is_done(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """Also where a verdict came after the plan was made."""
     plan = plan_lengths(tmp_path, tokenizer, 1, 2)
