@@ -1,4 +1,6 @@
-"""SIGINT and SIGTERM as a stop in good order."""
+"""Signals as a stop in good order: SIGINT, SIGTERM, SIGUSR1 as Slurm sends it before the time is over, SIGHUP of a
+terminal that is closed.
+"""
 
 import signal
 import threading
@@ -6,6 +8,13 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from batchrun.errors import ExitCode
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+
+def answered() -> list[signal.Signals]:
+    """Those of STOPPING that are not ignored: under nohup SIGHUP is, and stays so."""
+    return [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class StopRequestedError(Exception):
@@ -40,7 +49,7 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in answered():
                 self._before[number] = signal.signal(number, self._handle)
         return self
 

@@ -52,7 +52,10 @@ def test_killed_again_and_again_the_output_is_the_same(bench: Bench) -> None:
     kill_and_resume(bench, rows=400, kills=4, seconds=6.0)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 75), (signal.SIGINT, 130), (signal.SIGUSR1, 75), (signal.SIGHUP, 75)],
+)
 def test_a_signal_stops_in_good_order(number: signal.Signals, code: int, bench: Bench) -> None:
     """Admission stops, what is finished is durable within seconds, nothing is published, and the record
     and the JSON line say so; resume goes on from there.
@@ -83,6 +86,20 @@ def test_a_signal_stops_in_good_order(number: signal.Signals, code: int, bench: 
         resumed.json["rows"]["reused"],
         resumed.json["rows"]["computed"],
     ]
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(bench: Bench) -> None:
+    """As under nohup: the terminal may go."""
+    corpus = bench.corpus(texts(100))
+    throttled(bench, corpus, 2.0)
+    process = bench.start(
+        "submit", corpus, "--json", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    wait_for_segments(bench, process)
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(timeout=30)
+    assert 0 == process.returncode, err
+    assert 100 == json.loads(out.strip().splitlines()[-1])["rows"]["ok"]
 
 
 def test_a_signal_while_planning_stops_at_once(bench: Bench) -> None:

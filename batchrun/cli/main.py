@@ -17,6 +17,7 @@ import batchrun
 from batchrun.cli.console import show_error
 from batchrun.cli.outcome import Finished
 from batchrun.errors import BatchrunError, ExitCode, StorageError
+from batchrun.signals import answered
 
 COMMANDS = {
     "submit": "start or continue the summaries of a corpus",
@@ -86,26 +87,28 @@ def run() -> NoReturn:
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM outside a run, which answers signals itself."""
+    """A signal outside a run, which answers signals itself."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _TerminatedError
+    raise _TerminatedError(signal.Signals(number).name)
 
 
 def code_of(arguments: list[str]) -> int:
     """Run a command; returns its exit code, whatever ended it."""
     if threading.current_thread() is not threading.main_thread():
         return _code_of(arguments)
-    before = signal.signal(signal.SIGTERM, _terminate)
+    terminating = [number for number in answered() if number is not signal.SIGINT]
+    before = {number: signal.signal(number, _terminate) for number in terminating}
     try:
         return _code_of(arguments)
-    except _TerminatedError:
+    except _TerminatedError as stopped:
         with suppress(OSError):
-            click.echo("batchrun: stopped (SIGTERM): nothing was begun, or all that was is kept", err=True)
+            click.echo(f"batchrun: stopped ({stopped}): nothing was begun, or all that was is kept", err=True)
         return ExitCode.INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _code_of(arguments: list[str]) -> int:
