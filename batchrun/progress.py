@@ -109,6 +109,7 @@ class Progress:
             store_wait_seconds=worker.store_wait_seconds,
             collector_wait_seconds=worker.collector_wait_seconds,
             cpu_seconds=worker.cpu_seconds,
+            num_engine_deaths=len(worker.engine_deaths),
             num_steps=worker.feeding.num_steps,
             starved_steps=worker.feeding.starved_steps,
             idle_seconds=worker.feeding.idle_seconds,

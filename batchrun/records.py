@@ -77,6 +77,7 @@ class ErrorType(StrEnum):
     ENGINE_REJECTED = "engine_rejected"
     ENGINE_ERROR = "engine_error"
     KV_CACHE_TOO_SMALL = "kv_cache_too_small"
+    ENGINE_CRASH = "engine_crash"
 
 
 PERMANENT_ERRORS = {
@@ -95,6 +96,7 @@ PERMANENT_ERRORS = {
     ErrorType.ENGINE_REJECTED: True,
     ErrorType.ENGINE_ERROR: False,
     ErrorType.KV_CACHE_TOO_SMALL: False,
+    ErrorType.ENGINE_CRASH: False,
 }
 
 
@@ -322,6 +324,7 @@ class BatchMetrics:
     store_wait_seconds: float = 0.0
     collector_wait_seconds: float = 0.0
     num_steps: int = 0
+    num_engine_deaths: int = 0
     starved_steps: int = 0  # under their token budget while there was work for them
     idle_seconds: float = 0.0  # in which the engine had nothing to compute
     num_slices: int = 0  # of outputs that went on after them

@@ -205,7 +205,7 @@ class Run:
                 recall=nested.find,
                 begun=partials.find if self.checkpoints.has_partials() else None,
                 feeding=replace(self.job.feeding, known_lengths=tuple(self.checkpoints.recent_lengths())),
-                start_engine=lambda: engines.start(config),
+                start_engine=lambda share: engines.start(config.with_sequences(share)),
                 commit=self.checkpoints.commit,
                 observe=requests.observe,
             )
@@ -232,6 +232,7 @@ class Run:
                 if self.signals.received is not None:
                     worker.stop()
                 self._mind_the_window(worker)
+                self._tell_deaths(worker)
                 self.log.record = progress.of(self.log.record)
                 self.reporter.running(self.log.record)
                 if time.monotonic() - written >= RECORD_SECONDS:
@@ -252,6 +253,12 @@ class Run:
             self.reporter.note(
                 f"the window ends {self.options.window.text}: what runs is finished, nothing more is begun"
             )
+
+    def _tell_deaths(self, worker: Worker) -> None:
+        for death in worker.engine_deaths[self.log.record.metrics.num_engine_deaths :]:
+            told = f"the engine died: {death}; it is started again, and what was in it is computed again"
+            self.reporter.note(told)
+            self.log.update(warnings=[*self.log.record.warnings, told])
 
     def _seconds_to_work(self) -> float:
         return self.options.window.seconds_to_work(self.log.record.rows.total)

@@ -22,6 +22,7 @@ def numbers(snapshot: EngineSnapshot, estimate: Any = None, **of_worker: Any) ->
         "engine_label": "lead",
         "tally": Tally(),
         "feeding": FeedingTally(),
+        "engine_deaths": [],
         "store_wait_seconds": 0.0,
         "collector_wait_seconds": 0.0,
         "num_recalled_tokens": 0,

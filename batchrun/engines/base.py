@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,10 @@ class EngineConfig:
     samples: bool = False  # whether requests have a temperature
     speculation: str = "off"
     options: dict[str, Any] = field(default_factory=dict)
+
+    def with_sequences(self, share: float) -> "EngineConfig":
+        """With a share of `max_num_seqs`, at least one."""
+        return replace(self, max_num_seqs=max(1, int(self.max_num_seqs * share)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,10 @@ class EngineSnapshot:
 
 class EngineDeadError(Exception):
     """The engine is gone; what was in flight is unattempted, not failed."""
+
+    def __init__(self, reason: str, *, is_out_of_memory: bool = False) -> None:
+        super().__init__(reason)
+        self.is_out_of_memory = is_out_of_memory
 
 
 class Engine(Protocol):

@@ -219,7 +219,7 @@ class VllmEngine:
             self._rejected[request.request_id] = refused
         except Exception as error:
             self._death = self._last_words(error)
-            raise EngineDeadError(self._death) from error
+            raise EngineDeadError(self._death, is_out_of_memory=_is_out_of_memory(error)) from error
         else:
             self._input_tokens[request.request_id] = len(request.prompt_token_ids)
 
@@ -237,7 +237,7 @@ class VllmEngine:
             if self._closed:
                 return []
             self._death = self._last_words(error)
-            raise EngineDeadError(self._death) from error
+            raise EngineDeadError(self._death, is_out_of_memory=_is_out_of_memory(error)) from error
         return [] if self._closed else outputs
 
     def _last_words(self, error: Exception) -> str:
@@ -257,6 +257,13 @@ class VllmEngine:
             error=error,
             times=self._times.end(output),
         )
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Of an engine in this process; one in its own says how it ended in words alone."""
+    from torch import OutOfMemoryError
+
+    return isinstance(error, MemoryError | OutOfMemoryError)
 
 
 def _error(reason: FinishReason, token_ids: list[int]) -> tuple[ErrorType | None, str | None]:

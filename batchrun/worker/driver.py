@@ -31,7 +31,9 @@ class Driver:
         hand_over: Callable[[list[Slice]], None],
         stop: Event,
         is_closing: Event | None = None,
+        tally: FeedingTally | None = None,
     ) -> None:
+        """`tally` goes on counting, where an engine follows another."""
         self._engine = engine
         self._feeder = feeder
         self._next_requests = next_requests
@@ -42,7 +44,9 @@ class Driver:
         self._stays: deque[float] = deque(maxlen=STAYS)
         self._is_own_process = bool(engine.process_ids)
         self._adding_seconds = 0.0  # the engine's own work
-        self.tally = FeedingTally()
+        self._num_steps = 0  # of this engine
+        self.num_ended = 0
+        self.tally = tally or FeedingTally()
 
     @property
     def stay_seconds(self) -> float:
@@ -64,6 +68,7 @@ class Driver:
             completions = self._engine.step()
             stepped_at = time.monotonic()
             slices = [self._feeder.take(completion) for completion in completions]
+            self.num_ended += len(completions)
             self._stays.extend(stepped_at - self._added_at.pop(one.request_id) for one in completions)
             self._count(is_hungry)
             if slices:
@@ -91,8 +96,9 @@ class Driver:
         """Of the steps since the last look. Where an engine makes several at a time only the last is known."""
         snapshot = self._engine.snapshot()
         self._feeder.advance(snapshot)
-        num_new = snapshot.num_steps - self.tally.num_steps
-        self.tally.num_steps = snapshot.num_steps
+        num_new = snapshot.num_steps - self._num_steps
+        self._num_steps = snapshot.num_steps
+        self.tally.num_steps += num_new
         is_short = snapshot.step_tokens < self._engine.limits.max_num_batched_tokens
         if is_hungry and is_short and num_new and self._engine.has_unfinished():
             self.tally.starved_steps += 1

@@ -1,11 +1,11 @@
 """What the engine is given next, and when: the order of requests, and the slots that long outputs may hold."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from batchrun.engines.base import EngineLimits, EngineSnapshot
-from batchrun.records import Completion, FinishReason, Request
+from batchrun.records import Completion, ErrorType, FinishReason, Request
 from batchrun.worker.admission import Admission
 from batchrun.worker.output_prediction import OutputPrediction
 from batchrun.worker.residency import Residency, Slice, Slices
@@ -15,6 +15,8 @@ MAX_FURTHER = 4
 held in memory, prompt and all.
 """
 
+SUSPECT_DEATHS, FATAL_DEATHS = 2, 3
+"""Deaths of the engine with a request in it from which that runs alone, and from which it is given up."""
 ENDS_OF_OUTPUTS = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.REPETITION)
 """Of what ends otherwise nothing is learnt about how long outputs are."""
 
@@ -46,6 +48,7 @@ class Feeder:
         self._prediction = OutputPrediction(settings.edges)
         for input_tokens, output_tokens in settings.known_lengths:
             self._prediction.observe(input_tokens, output_tokens)
+        self._limits = limits
         self._admission = Admission(limits, self._prediction)
         self._residency = settings.residency
         self._seed_of = seed_of
@@ -54,6 +57,9 @@ class Feeder:
         self._new: deque[Request] = deque()
         self._further: deque[Slices] = deque()  # between two slices
         self._running: dict[str, Slices] = {}
+        self._deaths: Counter[str] = Counter()  # of the engine, with a request in it
+        self._suspects: deque[Slices] = deque()  # each to run alone
+        self._alone: str | None = None  # the last that did
         self._num_resident = 0  # running past their first slice
         self.num_admitted_tokens = 0  # of prompts, each once
         self.num_cached_again = 0  # tokens that further slices found in the engine's cache
@@ -65,8 +71,8 @@ class Feeder:
 
     @property
     def num_further(self) -> int:
-        """Outputs that wait for a slice after their first."""
-        return len(self._further)
+        """Outputs that wait for a slice after their first, or, after a death of the engine, for their first again."""
+        return len(self._further) + len(self._suspects)
 
     @property
     def wants_more(self) -> bool:
@@ -76,7 +82,7 @@ class Feeder:
     @property
     def is_hungry(self) -> bool:
         """Whether more requests would be let into the engine if there were some."""
-        return not (self._new or self._further or self._admission.is_full)
+        return not (self._new or self._further or self._suspects or self._admission.is_full)
 
     def prepare(self, requests: Iterable[Request]) -> None:
         """What can be done for requests before they are offered: on any thread, beside the engine's."""
@@ -96,6 +102,8 @@ class Feeder:
 
     def next_request(self) -> Request | None:
         """The next for the engine, or None where there is none or no room for it."""
+        if self._suspects or self._alone in self._running:
+            return self._next_suspect()
         if self._admission.is_closed or not (self._new or self._further):
             return None
         goes_on = self._goes_on()
@@ -104,11 +112,47 @@ class Feeder:
         if not self._admission.reserve(request):
             return None
         (self._further if goes_on else self._new).popleft()
+        return self._admit(slices, request)
+
+    def _next_suspect(self) -> Request | None:
+        """The next that runs with nothing beside it."""
+        if self._running:
+            return None
+        slices = self._suspects.popleft()
+        request = slices.next_request()
+        self._admission.reserve(request)
+        self._alone = request.request_id
+        return self._admit(slices, request)
+
+    def _admit(self, slices: Slices, request: Request) -> Request:
         self._running[request.request_id] = slices
         self._num_resident += not slices.is_first
-        if not slices.num_stays:
+        if not slices.was_admitted:
+            slices.was_admitted = True
             self.num_admitted_tokens += len(request.prompt_token_ids)
         return request
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not (self._new or self._further or self._suspects or self._running)
+
+    def recover(self, limits: EngineLimits) -> list[Slice]:
+        """An engine died, and another is there: what was in it waits again, before all else. Returns the ends of what
+        is given up: what was in the engine at FATAL_DEATHS of them.
+        """
+        self._limits, self._admission = limits, Admission(limits, self._prediction)
+        in_flight, self._running, self._num_resident = list(self._running.values()), {}, 0
+        self._deaths.update(slices.request_id for slices in in_flight)
+        given_up = []
+        for slices in reversed(in_flight):
+            num_deaths = self._deaths[slices.request_id]
+            if num_deaths >= FATAL_DEATHS:
+                error = f"the engine died {num_deaths} times while it computed this, at last with nothing beside it"
+                given_up.append(slices.give_up(ErrorType.ENGINE_CRASH, error))
+            else:
+                (self._suspects if num_deaths >= SUSPECT_DEATHS else self._further).appendleft(slices)
+        return given_up
 
     def take(self, completion: Completion) -> Slice:
         """A request that the engine is done with; where its output is not whole it waits for its next slice."""
@@ -119,11 +163,15 @@ class Feeder:
         if slices.num_stays:
             self.num_cached_again += completion.cached_tokens
         ended = slices.take(completion)
-        if not ended.is_last:
+        if ended.is_last:
+            self._deaths.pop(completion.request_id, None)
+            if completion.finish_reason in ENDS_OF_OUTPUTS:
+                self._prediction.observe(ended.output.input_tokens, len(ended.output.token_ids))
+        elif self._deaths[completion.request_id] >= SUSPECT_DEATHS:
+            self._suspects.appendleft(slices)
+        else:
             # The blocks of a resident output are warm: taking turns with the others would compute them all again.
             (self._further.appendleft if was_resident else self._further.append)(slices)
-        elif completion.finish_reason in ENDS_OF_OUTPUTS:
-            self._prediction.observe(ended.output.input_tokens, len(ended.output.token_ids))
         return ended
 
     def _goes_on(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from batchrun.records import Completion, FinishReason, Request
+from batchrun.records import Completion, ErrorType, FinishReason, Request
 from batchrun.worker.answers import repeats
 
 RUNAWAY_TOKENS = 64
@@ -49,6 +49,11 @@ class Slices:
         self._max_tokens = request.num_generated + request.max_tokens
         self._cached_tokens = 0
         self.num_stays = 0  # in the engine, so far
+        self.was_admitted = False
+
+    @property
+    def request_id(self) -> str:
+        return self._whole.request_id
 
     @property
     def number(self) -> int:
@@ -89,6 +94,19 @@ class Slices:
         is_whole = is_last and not seen and runaway is None
         output = completion if is_whole else self._output(completion, reason)
         return Slice(completion=completion, output=output, number=number, is_last=is_last)
+
+    def give_up(self, error_type: ErrorType, error: str) -> Slice:
+        """The end of an output that is not decoded any further."""
+        failed = Completion(
+            request_id=self.request_id,
+            token_ids=self._made,
+            finish_reason=FinishReason.ERROR,
+            input_tokens=len(self._prompt),
+            cached_tokens=self._cached_tokens,
+            error_type=error_type,
+            error=error,
+        )
+        return Slice(completion=failed, output=failed, number=self.number, is_last=True)
 
     def _output(self, completion: Completion, reason: FinishReason) -> Completion:
         """All of the output by now."""

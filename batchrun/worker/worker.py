@@ -21,6 +21,7 @@ from batchrun.worker.answers import answer, begun_row
 from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
 from batchrun.worker.driver import Driver
+from batchrun.worker.engine_keeper import EngineKeeper, StartEngine
 from batchrun.worker.feeder import Feeder, FeedingSettings
 from batchrun.worker.residency import Slice
 from batchrun.worker.tally import FeedingTally, Tally
@@ -63,7 +64,7 @@ class Worker:
         documents: Iterator[list[Document]],
         settings: CallSettings,
         recall: Recall,
-        start_engine: Callable[[], Engine],
+        start_engine: StartEngine,
         commit: Callable[[Sequence[Summary]], None],
         feeding: FeedingSettings | None = None,
         begun: Recall | None = None,
@@ -77,7 +78,7 @@ class Worker:
         self._find_begun = begun
         self._tasks = Tasks(settings, recall, self._begun_here if begun else None)
         self._tokenizer = settings.tokenizer
-        self._start_engine = start_engine
+        self._keeper = EngineKeeper(start_engine)
         self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
         self._steps: SimpleQueue[_Step | None] = SimpleQueue()
         self._ahead = Semaphore(BATCHES_AHEAD)
@@ -90,11 +91,11 @@ class Worker:
         self._keeping = Lock()
         self._errors: list[BaseException] = []
         self._committer = Committer(commit)
-        self._engine: Engine | None = None
         self._threads = [
             Thread(target=self._guarded, args=(work,), name=_STAGES[work.__name__], daemon=True)
             for work in (self._feed, self._drive, self._collect)
         ]
+        self._given_up: list[Slice] = []  # after deaths of the engine, and not yet handed over
         self.tally = Tally()
         self.loaded_at: float | None = None  # time.monotonic() when the engine was there
         self._clock: Callable[[], float] = time.monotonic
@@ -157,14 +158,19 @@ class Worker:
         driver = self._threads[1]
         driver.join(STEP_SECONDS if self._stop.is_set() else seconds)
         self.stop()
-        if driver.is_alive() and self._engine is not None and self._engine.process_ids:
-            self._engine.close()
+        if driver.is_alive() and self._keeper.engine is not None and self._keeper.engine.process_ids:
+            self._keeper.close()
             driver.join(seconds)
         return not driver.is_alive()
 
     @property
     def engine_label(self) -> str | None:
-        return None if self._engine is None else self._engine.label
+        return None if self._keeper.engine is None else self._keeper.engine.label
+
+    @property
+    def engine_deaths(self) -> list[str]:
+        """What was said of each engine that died and was started again."""
+        return self._keeper.deaths
 
     @property
     def stay_seconds(self) -> float:
@@ -207,7 +213,8 @@ class Worker:
         return self._tasks.recalled_tokens
 
     def snapshot(self) -> EngineSnapshot:
-        return EngineSnapshot() if self._engine is None else self._engine.snapshot()
+        """Of the engine, and its counts since the start of the run."""
+        return self._keeper.snapshot()
 
     # -- the threads --------------------------------------------------------------------------------
 
@@ -247,24 +254,35 @@ class Worker:
         return {key: row for key, row in rows.items() if row.engine == self.engine_label}
 
     def _drive(self) -> None:
-        self._engine = engine = self._start_engine()
+        engine = self._keeper.start()
         self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
         self._clock = getattr(engine, "clock", time.monotonic)
         self._clock_at_start = self._clock()
         self.loaded_at = time.monotonic()
         self._loaded.set()
         try:
-            self._run(engine, feeder)
+            while not self._run(engine, feeder):
+                engine = self._keeper.start()
+                self._given_up += feeder.recover(engine.limits)
+                if self._given_up and feeder.is_empty:
+                    self._hand_over([])
             self._steps.put(None)
         finally:
-            engine.close()
+            self._keeper.close()
 
-    def _run(self, engine: Engine, feeder: Feeder) -> None:
+    def _run(self, engine: Engine, feeder: Feeder) -> bool:
+        """Whether the engine lived until there was no more to do, or to the stop of the run."""
         self._driver = driver = Driver(
-            engine, feeder, self._next_requests, self._hand_over, self._stop, self._closing
+            engine, feeder, self._next_requests, self._hand_over, self._stop, self._closing, self.feeding
         )
-        self.feeding = driver.tally
-        driver.run(is_more=lambda: not self._fed.is_set())
+        try:
+            driver.run(is_more=lambda: not self._fed.is_set())
+        except EngineDeadError as death:
+            if self._stop.is_set():
+                raise
+            self._keeper.bury(death, was_fruitful=driver.num_ended > 0)
+            return False
+        return True
 
     def _seed_of(self, request_id: str, slice_number: int) -> int:
         return sampling_seed(self._settings.seed, bytes.fromhex(request_id), slice_number)
@@ -285,6 +303,8 @@ class Worker:
         return more.requests
 
     def _hand_over(self, slices: list[Slice]) -> None:
+        """With what was given up before: another request has ended since then, so that it was not the engine."""
+        slices, self._given_up = [*self._given_up, *slices], []
         started = time.monotonic()
         self._behind.acquire()
         self.collector_wait_seconds += time.monotonic() - started

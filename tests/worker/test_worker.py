@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from batchrun.engines.base import EngineDeadError, EngineLimits, EngineSnapshot
+from batchrun.engines.base import EngineLimits, EngineSnapshot
 from batchrun.records import Completion, Document, ErrorType, FinishReason, MemoStatus, Part, Request, Summary
 from batchrun.worker.calls import sampling_seed
 from batchrun.worker.committer import Committer
@@ -76,7 +76,7 @@ def make_worker(engine: HeldEngine, number: int, rows: list[Summary]) -> Worker:
         documents=documents(number),
         settings=SETTINGS,
         recall=lambda _: {},
-        start_engine=lambda: engine,
+        start_engine=lambda _: engine,
         commit=rows.extend,
     )
 
@@ -133,7 +133,7 @@ def test_an_output_that_another_engine_began_is_begun_again() -> None:
         settings=SETTINGS,
         recall=lambda _: {},
         begun=begun,
-        start_engine=WatchedEngine,
+        start_engine=lambda _: WatchedEngine(),
         commit=lambda _: None,
     )
     worker.start()
@@ -177,27 +177,6 @@ def test_stop_keeps_what_came_out_while_a_step_is_long() -> None:
     worker.close(5)
 
 
-def test_a_dead_engine_is_no_failed_row() -> None:
-    """What was in flight at its death has no row; what was finished is durable; the error is raised."""
-
-    class Dying(HeldEngine):
-        def step(self) -> list[Completion]:
-            if len(self.requests) and self.requests[-1].request_id == (30).to_bytes(16, "big").hex():
-                raise EngineDeadError("killed")
-            return super().step()
-
-    rows: list[Summary] = []
-    worker = make_worker(Dying(), 100, rows)
-    worker.start()
-    while worker.is_running:
-        worker.wait(0.05)
-    with pytest.raises(EngineDeadError):
-        worker.drain()
-    assert 0 < len(rows) < 100
-    assert {MemoStatus.OK} == {row.status for row in rows}
-    worker.close(5)
-
-
 def test_an_aborted_request_is_not_done_and_an_error_is_a_failed_row() -> None:
     """Aborted is not failed; failed has its reason, and one attempt more."""
 
@@ -228,11 +207,11 @@ def test_an_aborted_request_is_not_done_and_an_error_is_a_failed_row() -> None:
 def test_an_engine_that_does_not_start_ends_the_run() -> None:
     """Its error is raised by `drain`, whatever the feeder does meanwhile."""
 
-    def broken() -> HeldEngine:
+    def broken(_: float) -> HeldEngine:
         raise RuntimeError("no memory")
 
     worker = make_worker(HeldEngine(), 1000, [])
-    worker._start_engine = broken
+    worker._keeper._start = broken
     worker.start()
     while worker.is_running:
         worker.wait(0.05)
