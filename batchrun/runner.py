@@ -5,7 +5,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +23,7 @@ from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
 from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
-from batchrun.planning.plan import PlanRecord
+from batchrun.planning.plan import PlanRecord, places_of, read_record
 from batchrun.planning.work import Work
 from batchrun.prediction import predict
 from batchrun.preparation import plan_settings
@@ -40,13 +40,13 @@ from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.requests import RequestLog, join_parts
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
+from batchrun.watch import Watch
+from batchrun.watchdog import Watchdog
 from batchrun.window import Window
 from batchrun.worker.worker import Worker
 
 T = TypeVar("T")
 
-TICK_SECONDS = 0.5
-RECORD_SECONDS = 2.0
 CLOSE_SECONDS = 6.0
 
 
@@ -148,7 +148,7 @@ class Run:
                 first_planned_at=plan.pending_since,
                 rows=rows_before(work.counts),
             )
-            self.is_closing = self._seconds_to_work() <= 0
+            self.is_closing = self.options.window.seconds_to_work(work.counts.total) <= 0
             if work.counts.to_run and not self.is_closing:
                 self._run(work, plan.variables)
         release_unused()
@@ -213,9 +213,11 @@ class Run:
                 worker, work.counts, self.started, Gpus(config), predicted.estimate, self.options.window
             )
             worker.start()
+            watch = self._watch(worker, progress)
             try:
-                self._watch(worker, progress)
+                watch.until_end()
             finally:
+                self.is_closing = watch.is_closing
                 self._drain(worker, progress)
         self.signals.undefer()
 
@@ -223,45 +225,21 @@ class Run:
         edges = self.job.spec.buckets.edges
         return RequestLog(self.paths.requests, self.run_id, self.started, partial(labels, edges))
 
-    def _watch(self, worker: Worker, progress: Progress) -> None:
-        """Tell the progress, and pass a signal on, until there is no more to come."""
-        written = time.monotonic()
-        try:
-            while worker.is_running:
-                worker.wait(TICK_SECONDS)
-                if self.signals.received is not None:
-                    worker.stop()
-                self._mind_the_window(worker)
-                self._tell_deaths(worker)
-                self.log.record = progress.of(self.log.record)
-                self.reporter.running(self.log.record)
-                if time.monotonic() - written >= RECORD_SECONDS:
-                    written = time.monotonic()
-                    self.log.write()
-        except BaseException:
-            worker.stop()
-            raise
+    def _watch(self, worker: Worker, progress: Progress) -> Watch:
+        return Watch(
+            worker=worker,
+            progress=progress,
+            log=self.log,
+            reporter=self.reporter,
+            signals=self.signals,
+            window=self.options.window,
+            watchdog=Watchdog(self.job.spec.engine.stall_seconds),
+            places_of=self._places_of,
+        )
 
-    def _mind_the_window(self, worker: Worker) -> None:
-        """Admit no more when what runs would just end before publication must begin; then end it in any case."""
-        left = self._seconds_to_work()
-        if left <= 0:
-            worker.stop()
-        if left <= max(0.0, worker.stay_seconds) and not self.is_closing:
-            self.is_closing = True
-            worker.finish()
-            self.reporter.note(
-                f"the window ends {self.options.window.text}: what runs is finished, nothing more is begun"
-            )
-
-    def _tell_deaths(self, worker: Worker) -> None:
-        for death in worker.engine_deaths[self.log.record.metrics.num_engine_deaths :]:
-            told = f"the engine died: {death}; it is started again, and what was in it is computed again"
-            self.reporter.note(told)
-            self.log.update(warnings=[*self.log.record.warnings, told])
-
-    def _seconds_to_work(self) -> float:
-        return self.options.window.seconds_to_work(self.log.record.rows.total)
+    def _places_of(self, keys: Sequence[bytes]) -> list[str]:
+        record = read_record(self.paths)
+        return places_of(self.paths.plan, record, keys) if record else []
 
     def _drain(self, worker: Worker, progress: Progress) -> None:
         """Make durable what came out of the engine, whatever ended the watch."""

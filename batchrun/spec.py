@@ -65,6 +65,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: Positive = 16384
     max_num_seqs: Positive = 256
     speculation: Literal["off", "ngram"] = "off"
+    stall_seconds: Positive = 900
     options: dict[str, Any] = {}
 
 
@@ -114,6 +115,7 @@ NEUTRAL = frozenset(
         "buckets.edges",
         "engine.max_num_batched_tokens",
         "engine.max_num_seqs",
+        "engine.stall_seconds",
     }
 )
 NEUTRAL_OPTIONS = frozenset(

@@ -41,6 +41,8 @@ LAYERS = (
         "estimate",
         "prediction",
         "fit",
+        "watch",
+        "watchdog",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},

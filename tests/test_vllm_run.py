@@ -104,3 +104,18 @@ def check_requests(bench: Bench) -> None:
     assert ROWS / 16 <= len(sampled) < len(rows) / 4
     for row in sampled:
         assert 0 < row["itl_p50"] <= row["itl_p95"] <= row["decode_ms"]
+
+
+def test_a_core_that_is_killed_is_started_again(bench: Bench, corpus: Path) -> None:
+    """SIGKILL of vLLM's own process in the middle of the run: every row comes out, and the run says what happened."""
+    process, children = started(bench, corpus)
+    [core] = [child for child in children if "EngineCore" in " ".join(child.cmdline()) + child.name()]
+    core.kill()
+    out, err = process.communicate(timeout=200)
+    assert 0 == process.returncode, err
+    said = json.loads(out.strip().splitlines()[-1])
+    assert [ROWS, ROWS, 0] == [said["rows"][name] for name in ("ok", "computed", "failed")]
+    assert "the engine died: the engine's process was killed (SIGKILL)" in err
+    [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
+    assert 1 == json.loads(path.read_bytes())["metrics"]["num_engine_deaths"]
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

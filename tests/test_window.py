@@ -105,7 +105,7 @@ def test_a_run_ends_in_its_window_and_goes_on_in_the_next(bench: Bench) -> None:
     corpus = bench.corpus(texts(200))
     started = time.monotonic()
     done = bench.submit(corpus, "--time-budget", "6s")
-    assert time.monotonic() - started < 8.0
+    assert time.monotonic() - started < 12.0
     rows = done.json["rows"]
     assert (4, "interrupted", "time_budget") == (done.code, done.json["state"], done.json["stop_reason"])
     assert 0 < rows["ok"] < 200

@@ -1,6 +1,6 @@
 """The plan on disk: `plan.parquet`, a row for every input row, and `plan.json`, which makes it valid."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,25 @@ def keys_of(plan: Path) -> Iterator[pa.Table]:
         except (OSError, pa.ArrowException) as error:
             raise damaged(plan, error) from error
         yield keys.filter(pc.is_valid(keys["hash_hi"]))
+
+
+def places_of(plan: Path, record: PlanRecord, keys: Sequence[bytes]) -> list[str]:
+    """Where texts stand, `<path> row <number>`, by their input hashes; each at its first row. Raises DamageError."""
+    wanted = set(keys)
+    halves = pa.array({int.from_bytes(key[:8], "big") for key in wanted}, pa.uint64())
+    found: dict[bytes, str] = {}
+    file = open_checked(plan, PLAN_SCHEMA)
+    for group in range(file.num_row_groups):
+        try:
+            rows = file.read_row_group(group, columns=["source", "row", "hash_hi", "hash_lo"])
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(plan, error) from error
+        rows = rows.filter(pc.is_in(rows["hash_hi"], halves))
+        for row in rows.to_pylist():
+            key = row["hash_hi"].to_bytes(8, "big") + row["hash_lo"].to_bytes(8, "big")
+            if key in wanted:
+                found.setdefault(key, f"{record.sources[row['source']]} row {row['row']}")
+    return list(found.values())
 
 
 def damaged(path: Any, error: Exception) -> DamageError:

@@ -133,6 +133,11 @@ class Feeder:
         return request
 
     @property
+    def in_engine(self) -> list[str]:
+        """Ids of the requests in the engine; may be asked for from any thread."""
+        return list(self._running)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing waits and nothing runs."""
         return not (self._new or self._further or self._suspects or self._running)

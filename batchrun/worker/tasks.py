@@ -65,6 +65,10 @@ class Tasks:
         """The call of a request. Raises KeyError for one that nobody asked for."""
         return self._calls[request_id]
 
+    def find_call(self, request_id: str) -> Call | None:
+        """The call of a request, None where it is done."""
+        return self._calls.get(request_id)
+
     def receive(self, rows: Iterable[Summary]) -> Moved:
         """Take the rows of calls."""
         moved = Moved()

@@ -8,8 +8,11 @@
 The main thread only watches, so that it answers signals while a step is long.
 """
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Semaphore, Thread
 
@@ -166,6 +169,21 @@ class Worker:
     @property
     def engine_label(self) -> str | None:
         return None if self._keeper.engine is None else self._keeper.engine.label
+
+    def kill_engine(self) -> bool:
+        """Kill the engine's processes, so that a step that hangs ends; False where it has none of its own."""
+        process_ids = [] if self._keeper.engine is None else self._keeper.engine.process_ids
+        for process_id in process_ids:
+            with suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+        return bool(process_ids)
+
+    @property
+    def documents_in_engine(self) -> list[bytes]:
+        """Keys of the documents whose calls the engine has."""
+        request_ids = self._feeder.in_engine if self._feeder else []
+        calls = (self._tasks.find_call(request_id) for request_id in request_ids)
+        return list(dict.fromkeys(call.document_key or call.key for call in calls if call))
 
     @property
     def engine_deaths(self) -> list[str]:

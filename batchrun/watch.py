@@ -1,0 +1,96 @@
+"""Watching a worker from the main thread: progress, signals, the end of the window, an engine that dies or hangs."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from batchrun.errors import InterruptedRunError
+from batchrun.progress import Progress
+from batchrun.reporter import Reporter
+from batchrun.signals import StopSignals
+from batchrun.telemetry.run_records import RunLog
+from batchrun.watchdog import Watchdog
+from batchrun.window import Window
+from batchrun.worker.worker import Worker
+
+TICK_SECONDS = 0.5
+RECORD_SECONDS = 2.0
+NAMED_DOCUMENTS = 5
+"""Of those that an engine which hangs has not given back."""
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """`places_of` says where documents stand, by their keys. `is_closing`: the window ends, and nothing more is
+    admitted.
+    """
+
+    worker: Worker
+    progress: Progress
+    log: RunLog
+    reporter: Reporter
+    signals: StopSignals
+    window: Window
+    watchdog: Watchdog
+    places_of: Callable[[Sequence[bytes]], list[str]]
+    is_closing: bool = False
+    _num_deaths: int = 0
+
+    def until_end(self) -> None:
+        """Return when there is no more to come. Raises InterruptedRunError where the engine hangs for good."""
+        written = time.monotonic()
+        try:
+            while self.worker.is_running:
+                self.worker.wait(TICK_SECONDS)
+                if self.signals.received is not None:
+                    self.worker.stop()
+                self._mind_the_window()
+                self._tell_deaths()
+                self._mind_the_engine()
+                self.log.record = self.progress.of(self.log.record)
+                self.reporter.running(self.log.record)
+                if time.monotonic() - written >= RECORD_SECONDS:
+                    written = time.monotonic()
+                    self.log.write()
+        except BaseException:
+            self.worker.stop()
+            raise
+        self._tell_deaths()
+
+    def _mind_the_window(self) -> None:
+        """Admit no more when what runs would just end before publication must begin; then end it in any case."""
+        left = self.window.seconds_to_work(self.log.record.rows.total)
+        if left <= 0:
+            self.worker.stop()
+        if left <= max(0.0, self.worker.stay_seconds) and not self.is_closing:
+            self.is_closing = True
+            self.worker.finish()
+            self.reporter.note(
+                f"the window ends {self.window.text}: what runs is finished, nothing more is begun"
+            )
+
+    def _tell_deaths(self) -> None:
+        for death in self.worker.engine_deaths[self._num_deaths :]:
+            self._warn(f"the engine died: {death}; it is started again, and what was in it is computed again")
+            self._num_deaths += 1
+            self.watchdog.restart()
+
+    def _mind_the_engine(self) -> None:
+        """An engine that hangs is killed where it is a process of its own, and then started again like one that
+        died; one in this process can not be, and ends the run.
+        """
+        if not self.worker.loaded_at or not self.watchdog.is_stalled(self.worker.snapshot()):
+            return
+        keys = self.worker.documents_in_engine
+        told = (
+            f"the engine made no token for {self.watchdog.limit:,.0f} s (engine.stall_seconds); it has "
+            f"{len(keys):,} documents, among them {', '.join(self.places_of(keys[:NAMED_DOCUMENTS]))}"
+        )
+        self._warn(told)
+        self.watchdog.restart()
+        if not self.worker.kill_engine():
+            raise InterruptedRunError(told, "What is finished is kept. Submit again to go on.")
+
+    def _warn(self, told: str) -> None:
+        self.reporter.note(told)
+        self.log.update(warnings=[*self.log.record.warnings, told])
