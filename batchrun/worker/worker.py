@@ -19,13 +19,13 @@ from threading import Event, Lock, Semaphore, Thread
 import msgspec
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
-from batchrun.records import Completion, Document, FinishReason, Observation, Request, Summary
-from batchrun.worker.answers import answer, begun_row
+from batchrun.records import Document, Observation, Request, Summary
 from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
 from batchrun.worker.driver import Driver
 from batchrun.worker.engine_keeper import EngineKeeper, StartEngine
 from batchrun.worker.feeder import Feeder, FeedingSettings
+from batchrun.worker.harvest import Harvest, Step
 from batchrun.worker.residency import Slice
 from batchrun.worker.tally import FeedingTally, Tally
 from batchrun.worker.tasks import Recall, Tasks
@@ -43,14 +43,6 @@ class _Requests(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: list[Request]
     ahead: bool
-
-
-class _Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of the engine ended, the sequences that ran in it, and time.monotonic() after it."""
-
-    slices: list[Slice]
-    running: int
-    finished_at: float
 
 
 _STAGES = {"_feed": "feeder", "_drive": "driver", "_collect": "collector"}
@@ -80,10 +72,10 @@ class Worker:
         self._observe = observe
         self._find_begun = begun
         self._tasks = Tasks(settings, recall, self._begun_here if begun else None)
-        self._tokenizer = settings.tokenizer
+        self._harvest = Harvest(self._tasks, settings.tokenizer)
         self._keeper = EngineKeeper(start_engine)
         self._requests: SimpleQueue[_Requests | None] = SimpleQueue()
-        self._steps: SimpleQueue[_Step | None] = SimpleQueue()
+        self._steps: SimpleQueue[Step | None] = SimpleQueue()
         self._ahead = Semaphore(BATCHES_AHEAD)
         self._behind = Semaphore(STEPS_BEHIND)
         self._loaded = Event()
@@ -327,13 +319,14 @@ class Worker:
         self._behind.acquire()
         self.collector_wait_seconds += time.monotonic() - started
         running = self.snapshot().running + len(slices)
-        self._steps.put(_Step(slices=slices, running=running, finished_at=started))
+        self._steps.put(Step(slices=slices, running=running, finished_at=started))
 
     def _collect(self) -> None:
         while (step := self._steps.get()) is not None:
-            observations = self._observations(step)
-            answers = self._answers([one.output for one in step.slices if one.is_last])
-            partials = [self._partial(one) for one in step.slices if not one.is_last]
+            engine = self.engine_label or ""
+            observations = self._harvest.observations(step)
+            answers = self._harvest.answers([one.output for one in step.slices if one.is_last], engine)
+            partials = [self._harvest.partial(one, engine) for one in step.slices if not one.is_last]
             self.tally.add_calls(answers)
             moved = self._tasks.receive(answers)
             nested = [row for row in answers if row.document_key is not None]
@@ -345,43 +338,6 @@ class Worker:
             if self._fed.is_set() and self._tasks.num_open == 0:
                 self._requests.put(None)
         self._collected.set()
-
-    def _observations(self, step: _Step) -> list[Observation]:
-        """An aborted request that comes back is observed, though it leads to no row."""
-        calls = [self._tasks.call(one.completion.request_id) for one in step.slices]
-        return [
-            Observation(
-                key=call.key,
-                document_key=call.document_key,
-                stage=call.stage,
-                attempt=call.attempts + 1,
-                slice_number=one.number,
-                running=step.running,
-                finished_at=step.finished_at,
-                completion=one.completion,
-            )
-            for call, one in zip(calls, step.slices, strict=True)
-        ]
-
-    def _answers(self, outputs: Sequence[Completion]) -> list[Summary]:
-        """The rows of calls, detokenized together. An aborted call has none: it is unattempted."""
-        attempted = []
-        for output in outputs:
-            if output.finish_reason is FinishReason.ABORT:
-                self._tasks.drop(output.request_id)
-            else:
-                attempted.append(output)
-        texts = self._tokenizer.decode([output.token_ids for output in attempted])
-        engine = self.engine_label or ""
-        return [
-            answer(self._tasks.call(output.request_id), output, text, engine)
-            for output, text in zip(attempted, texts, strict=True)
-        ]
-
-    def _partial(self, one: Slice) -> Summary:
-        """What is kept of an output that goes on, so that a killed run goes on with it."""
-        call = self._tasks.call(one.output.request_id)
-        return begun_row(call, one.output, self.engine_label or "")
 
     def _keep(self, documents: Sequence[Summary], rows: Sequence[Summary]) -> None:
         """Count finished documents, and hand rows to the store."""
