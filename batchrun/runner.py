@@ -38,6 +38,7 @@ from batchrun.store.lock import RunLock
 from batchrun.store.stored_rows import nested_calls, partial_outputs
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
+from batchrun.telemetry.metrics_file import MetricsFile
 from batchrun.telemetry.requests import RequestLog, join_parts
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
 from batchrun.watch import Watch
@@ -61,6 +62,7 @@ class RunOptions:
     max_error_rate: float = 0.01
     accept_engine: bool = False
     retry_all: bool = False
+    metrics_file: Path | None = None
     window: Window = field(default_factory=Window)
     prefer: Preference | None = None
 
@@ -92,10 +94,14 @@ class Run:
             host=socket.gethostname(),
             started_at=timestamp(),
         )
-        self.log = RunLog(self.paths.runs, record)
+        self.log = RunLog(self.paths.runs, record, self._export())
         self.checkpoints = Checkpoints(job.paths, self.run_id)
         self.worker: Worker | None = None
         self.is_closing = False  # the window ends: nothing more is admitted
+
+    def _export(self) -> Callable[[RunRecord], None]:
+        path = self.options.metrics_file
+        return MetricsFile(path, self.previous).write if path else lambda _: None
 
     # -- the whole -----------------------------------------------------------------------------------
 

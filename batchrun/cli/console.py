@@ -1,8 +1,10 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All on stderr."""
 
+import json
 import sys
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,10 +21,20 @@ FINE_BELOW = 90
 """Seconds, or minutes, up to which a duration is said in that unit."""
 
 
-def show_error(error: BatchrunError) -> None:
+def show_error(error: BatchrunError, log_format: str = "text") -> None:
     """What happened, and what to do next."""
+    if log_format == "json":
+        say_json(message=error.reason, hint=error.hint, exit_code=int(error.exit_code))
+        return
     with suppress(OSError):  # nobody reads it
         _show(error)
+
+
+def say_json(**fields: Any) -> None:
+    """A line of the log as an object, with its time."""
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    with suppress(OSError):
+        click.echo(json.dumps({"time": moment} | fields, ensure_ascii=False), err=True)
 
 
 def _show(error: BatchrunError) -> None:
@@ -32,10 +44,12 @@ def _show(error: BatchrunError) -> None:
     click.echo(f"  → {error.hint}", err=True)
 
 
-def console(*, quiet: bool) -> Reporter:
-    """The reporter for this terminal, or for none."""
+def console(*, quiet: bool, log_format: str = "text") -> Reporter:
+    """The reporter for this terminal, or for none; or lines of JSON wherever they go."""
     if quiet:
         return Reporter()
+    if log_format == "json":
+        return JsonReporter()
     return TerminalReporter() if sys.stderr.isatty() else LineReporter()
 
 
@@ -63,6 +77,24 @@ class LineReporter(Reporter):
             return False
         self._said = self._clock()
         return True
+
+
+class JsonReporter(LineReporter):
+    """Each line an object: `time`, `message`, and while it runs `percent_done`, `seconds_remaining`, `rows_failed`."""
+
+    def note(self, text: str) -> None:
+        say_json(message=text)
+
+    def running(self, record: RunRecord) -> None:
+        if record.engine is not None and self._is_due():
+            say_json(
+                message=progress_text(record),
+                job_id=record.job_id,
+                run_id=record.run_id,
+                percent_done=round(100 * record.rows.computed / max(1, record.to_run), 1),
+                seconds_remaining=record.metrics.seconds_to_completion,
+                rows_failed=record.rows.failed,
+            )
 
 
 class TerminalReporter(Reporter):

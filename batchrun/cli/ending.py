@@ -4,19 +4,30 @@ from contextlib import suppress
 
 import click
 
-from batchrun.cli.console import duration
-from batchrun.cli.outcome import echo_json, summary
+from batchrun.cli.console import duration, say_json
+from batchrun.cli.outcome import echo_json, summary, write_summary
 from batchrun.errors import ExitCode
 from batchrun.records import RunRecord, RunState
 
 
-def tell_end(record: RunRecord, *, as_json: bool, quiet: bool) -> int:
-    """Say how a run ended; returns the exit code."""
+def tell_end(
+    record: RunRecord,
+    *,
+    as_json: bool,
+    quiet: bool,
+    summary_file: str | None = None,
+    log_format: str = "text",
+) -> int:
+    """Say how a run ended; returns the exit code. Raises OSError where the summary can not be written."""
     code = record.exit_code or 0
     if not (quiet and code == ExitCode.COMPLETE):
         with suppress(OSError):  # nobody reads it
             for line in end_lines(record):
-                click.echo(f"batchrun: {line}", err=True)
+                if log_format == "json":
+                    say_json(message=line)
+                else:
+                    click.echo(f"batchrun: {line}", err=True)
+    write_summary(summary_file, summary(record))
     is_published = record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER
     if as_json:
         echo_json(summary(record))

@@ -78,9 +78,30 @@ window = chained(
         help="What goes first; default: what begins alike together.",
     ),
 )
+files = chained(
+    click.option(
+        "--summary-file",
+        metavar="FILE",
+        help="Write the JSON object of --json there too, whatever the end.",
+    ),
+    click.option(
+        "--metrics-file", metavar="FILE", help="Keep the batch metrics there in Prometheus' text format."
+    ),
+)
+log_format = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: each line of the log an object.",
+)
 accept_engine = click.option(
     "--accept-engine", is_flag=True, help="Go on although this machine resolves engine or dtype differently."
 )
+
+
+def absolute(given: str | None) -> Path | None:
+    return None if given is None else Path(given).absolute()
 
 
 def open_window(deadline: str | None, time_budget: str | None) -> Window:

@@ -1,6 +1,8 @@
 """The end of a command: its exit code, and the JSON line that scripts read."""
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -57,11 +59,27 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def finish_with_error(error: BatchrunError | OSError, *, as_json: bool) -> Finished:
+def write_summary(path: str | None, said: dict[str, Any]) -> None:
+    """The object as a file, renamed into place; nothing without a path. Raises OSError."""
+    if path is not None:
+        from batchrun import atomic_file
+
+        text = json.dumps(said, ensure_ascii=False) + "\n"
+        atomic_file.write_bytes(Path(path).absolute(), text.encode(), f"summary-{os.getpid()}")
+
+
+def finish_with_error(
+    error: BatchrunError | OSError,
+    *,
+    as_json: bool,
+    summary_file: str | None = None,
+    log_format: str = "text",
+) -> Finished:
     """Say an error, and with `--json` the object after it, as the last line."""
     if isinstance(error, OSError):
         error = StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")
-    show_error(error)
+    show_error(error, log_format)
+    write_summary(summary_file, failure_summary(error))
     if as_json:
         echo_json(failure_summary(error))
     return Finished(error.exit_code)

@@ -23,6 +23,8 @@ from batchrun.records import Preference
 @options.max_error_rate
 @options.accept_engine
 @options.window
+@options.files
+@options.log_format
 @options.home
 @options.as_json
 @options.quiet
@@ -37,6 +39,9 @@ def command(
     deadline: str | None,
     time_budget: str | None,
     prefer: str | None,
+    summary_file: str | None,
+    metrics_file: str | None,
+    log_format: str,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -65,9 +70,12 @@ def command(
             accept_engine=accept_engine,
             retry_all=failed,
             window=window,
+            metrics_file=options.absolute(metrics_file),
             prefer=Preference(prefer) if prefer else None,
         )
-        record = resume(job, last, run_options, console(quiet=quiet))
+        record = resume(job, last, run_options, console(quiet=quiet, log_format=log_format))
     except (BatchrunError, OSError) as error:
-        raise finish_with_error(error, as_json=as_json) from None
-    return tell_end(record, as_json=as_json, quiet=quiet)
+        raise finish_with_error(
+            error, as_json=as_json, summary_file=summary_file, log_format=log_format
+        ) from None
+    return tell_end(record, as_json=as_json, quiet=quiet, summary_file=summary_file, log_format=log_format)

@@ -23,6 +23,8 @@ from batchrun.records import Preference
 @options.max_error_rate
 @options.accept_engine
 @options.window
+@options.files
+@options.log_format
 @options.home
 @options.as_json
 @options.quiet
@@ -41,6 +43,9 @@ def command(
     deadline: str | None,
     time_budget: str | None,
     prefer: str | None,
+    summary_file: str | None,
+    metrics_file: str | None,
+    log_format: str,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -76,10 +81,13 @@ def command(
             max_error_rate=max_error_rate,
             accept_engine=accept_engine,
             window=window,
+            metrics_file=options.absolute(metrics_file),
             prefer=Preference(prefer) if prefer else None,
         )
-        reporter = console(quiet=quiet)
+        reporter = console(quiet=quiet, log_format=log_format)
         record = submit(job, find_corpus(job, inputs, wishes, limit), run_options, reporter)
     except (BatchrunError, OSError) as error:
-        raise finish_with_error(error, as_json=as_json) from None
-    return tell_end(record, as_json=as_json, quiet=quiet)
+        raise finish_with_error(
+            error, as_json=as_json, summary_file=summary_file, log_format=log_format
+        ) from None
+    return tell_end(record, as_json=as_json, quiet=quiet, summary_file=summary_file, log_format=log_format)

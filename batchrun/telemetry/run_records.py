@@ -1,5 +1,6 @@
 """Run records: `runs/<run_id>.json`, rewritten while a run goes on, kept afterwards."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,11 @@ from batchrun.workspace import Workspace
 class RunLog:
     """The record of one run, and the only writer of its file."""
 
-    def __init__(self, folder: Path, record: RunRecord) -> None:
+    def __init__(
+        self, folder: Path, record: RunRecord, export: Callable[[RunRecord], None] = lambda _: None
+    ) -> None:
+        """`export` is given the record whenever it is written."""
+        self._export = export
         atomic_file.make_folder(folder)
         self.path = folder / f"{record.run_id}.json"
         self.record = record
@@ -29,6 +34,7 @@ class RunLog:
         """Change the record and make it durable. Raises OSError."""
         self.update(**changes, updated_at=timestamp())
         atomic_file.write_bytes(self.path, self.record.to_json(), self.record.run_id)
+        self._export(self.record)
 
 
 def timestamp() -> str:

@@ -1,0 +1,76 @@
+"""What a scheduler reads of a run: the summary as a file, the metrics as a file, the log as JSON."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from batchrun.telemetry.metrics_file import OTHERS, SCALING
+from batchrun.telemetry.requests import SCHEMA
+from tests.commands import Bench, texts
+
+
+def metrics_of(path: Path) -> dict[str, dict[str, float]]:
+    """By family, and in it by the values of the labels that are not the job's."""
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(path.read_text()):
+        for sample in family.samples:
+            named = [value for name, value in sample.labels.items() if name not in {"job", "seed", "corpus"}]
+            found.setdefault(sample.name, {})[",".join(named)] = sample.value
+    return found
+
+
+def test_the_summary_is_a_file_too(bench: Bench) -> None:
+    """The same object as --json, also where the run did not begin."""
+    path = bench.home / "summary.json"
+    done = bench.submit(bench.corpus(texts(5)), "--summary-file", path)
+    assert done.json == json.loads(path.read_text())
+    failed = bench.submit(bench.home / "missing.parquet", "--summary-file", path)
+    assert failed.json == json.loads(path.read_text())
+    assert 66 == json.loads(path.read_text())["exit_code"]
+
+
+def test_the_metrics_are_in_prometheus_text(bench: Bench) -> None:
+    """Rows by status, zeros too, tokens by type, phases, and what an autoscaler may read."""
+    path = bench.home / "batchrun.prom"
+    done = bench.submit(bench.corpus(["", *texts(5)]), "--metrics-file", path)
+    metrics = metrics_of(path)
+    assert {"ok": 5, "failed": 0, "skipped": 1, "pending": 0} == metrics["batchrun_rows"]
+    assert done.json["tokens"]["input"] == metrics["batchrun_tokens"]["input"]
+    assert {"planning", "loading", "running", "publishing", "total"} == set(
+        metrics["batchrun_phase_duration_seconds"]
+    )
+    assert {f"batchrun_{name}" for name in (*SCALING, *OTHERS)} <= set(metrics)
+    assert {"": 0} == metrics["batchrun_running"] == metrics["batchrun_exit_code"]
+    assert math.isnan(metrics["batchrun_gpu_utilization"][""])
+    assert metrics["batchrun_last_success_timestamp_seconds"][""] > 1.7e9
+
+
+def test_the_last_success_outlives_a_run_that_fails(bench: Bench) -> None:
+    """So that an alert on its age is right."""
+    path = bench.home / "batchrun.prom"
+    corpus = bench.corpus(texts(5))
+    bench.submit(corpus, "--metrics-file", path)
+    before = metrics_of(path)["batchrun_last_success_timestamp_seconds"]
+    bench.corpus(texts(9))
+    bench.submit(corpus, "--metrics-file", path, "--time-budget", "0.1s")
+    after = metrics_of(path)
+    assert before == after["batchrun_last_success_timestamp_seconds"]
+    assert {"": 4} == after["batchrun_exit_code"]
+
+
+def test_no_metric_is_of_a_request() -> None:
+    """Request telemetry is never exported."""
+    assert not {*SCALING, *OTHERS} & set(SCHEMA.names)
+
+
+@pytest.mark.parametrize("corpus", ["corpus.parquet", "missing.parquet"])
+def test_a_log_of_json_is_json_to_its_last_line(bench: Bench, corpus: str) -> None:
+    """Progress, the end, and errors."""
+    bench.corpus(texts(5))
+    done = bench.submit(bench.home / corpus, "--log-format", "json")
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    assert all({"time", "message"} <= set(line) for line in lines)
+    assert (66 == done.code) == ("exit_code" in lines[-1])
