@@ -2,7 +2,10 @@
 terminal that is closed.
 """
 
+import ctypes
+import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Self
@@ -10,6 +13,19 @@ from typing import Self
 from batchrun.errors import ExitCode
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+
+ENDS_WITH_PARENT = "BATCHRUN_ENDS_WITH_PARENT"
+"""Set in the environment: the run ends like one that is sent SIGTERM when the process that started it has ended."""
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def end_with_parent() -> None:
+    """Where ENDS_WITH_PARENT is set, and on Linux. A parent that had ended before is noticed as well."""
+    if os.environ.pop(ENDS_WITH_PARENT, "") and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def answered() -> list[signal.Signals]:

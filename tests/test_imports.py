@@ -18,7 +18,7 @@ PACKAGE = Path(batchrun.__file__).parent
 
 LAYERS = (
     {"__main__"},
-    {"cli"},
+    {"cli", "integrations"},
     {
         "runner",
         "submission",
@@ -83,6 +83,8 @@ LIBRARIES = {
     "torch": (("engines",), True),
     "transformers": (("engines",), True),
     "huggingface_hub": (("model",), True),
+    "airflow": (("integrations.airflow",), False),
+    "prometheus_client": (("telemetry.metrics_file",), True),
     "pynvml": (("telemetry.gpus",), True),
 }
 

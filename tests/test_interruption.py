@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -86,6 +87,27 @@ def test_a_signal_stops_in_good_order(number: signal.Signals, code: int, bench: 
         resumed.json["rows"]["reused"],
         resumed.json["rows"]["computed"],
     ]
+
+
+def test_a_run_that_ends_with_its_parent(bench: Bench) -> None:
+    """Where it is asked for: a scheduler's worker that is killed leaves no run behind that holds the lock."""
+    corpus = bench.corpus(texts(300))
+    throttled(bench, corpus, 60.0)
+    words = [sys.executable, "-m", "batchrun", "submit", str(corpus), "--home", str(bench.home)]
+    code = f"import subprocess, time; subprocess.Popen({words!r}); time.sleep(60)"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | {"BATCHRUN_ENDS_WITH_PARENT": "1"}
+    )
+    deadline = time.monotonic() + 60
+    while not bench.segments():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    [child] = psutil.Process(parent.pid).children()
+    parent.kill()
+    parent.wait()
+    assert child.wait(15) is None
+    [status] = bench.run("status", "--json").json
+    assert ["interrupted", "SIGTERM", 75] == [status[name] for name in ("state", "stop_reason", "exit_code")]
 
 
 def test_a_hangup_that_is_ignored_stays_ignored(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """What a scheduler reads of a run: the summary as a file, the metrics as a file, the log as JSON."""
 
+import errno
 import json
 import math
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from batchrun import atomic_file
 from batchrun.telemetry.metrics_file import OTHERS, SCALING
 from batchrun.telemetry.requests import SCHEMA
 from tests.commands import Bench, texts
@@ -30,6 +32,26 @@ def test_the_summary_is_a_file_too(bench: Bench) -> None:
     failed = bench.submit(bench.home / "missing.parquet", "--summary-file", path)
     assert failed.json == json.loads(path.read_text())
     assert 66 == json.loads(path.read_text())["exit_code"]
+
+
+def test_a_summary_that_can_not_be_renamed_into_place_is_written_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A termination log is a mount of its own; nothing is left beside it."""
+    path = bench.home / "log" / "termination-log"
+    path.parent.mkdir()
+    path.touch()
+    publish = atomic_file.publish
+
+    def busy(temporary: Path, target: Path) -> None:
+        if target == path:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        publish(temporary, target)
+
+    monkeypatch.setattr(atomic_file, "publish", busy)
+    done = bench.submit(bench.corpus(texts(5)), "--summary-file", path)
+    assert done.json == json.loads(path.read_text())
+    assert [path] == list(path.parent.iterdir())
 
 
 def test_the_metrics_are_in_prometheus_text(bench: Bench) -> None:

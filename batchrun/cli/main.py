@@ -17,7 +17,7 @@ import batchrun
 from batchrun.cli.console import show_error
 from batchrun.cli.outcome import Finished
 from batchrun.errors import BatchrunError, ExitCode, StorageError
-from batchrun.signals import answered
+from batchrun.signals import answered, end_with_parent
 
 COMMANDS = {
     "submit": "start or continue the summaries of a corpus",
@@ -75,6 +75,7 @@ which a run of 60,000 rows on the lead engine held the GIL (`py-spy record --gil
 def run() -> NoReturn:
     """The entry point: never returns, and never leaves without a number."""
     gc.set_threshold(*GC_THRESHOLDS)
+    end_with_parent()
     code = code_of(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

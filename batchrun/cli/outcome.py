@@ -60,12 +60,20 @@ def echo_json(value: Any) -> None:
 
 
 def write_summary(path: str | None, said: dict[str, Any]) -> None:
-    """The object as a file, renamed into place; nothing without a path. Raises OSError."""
-    if path is not None:
-        from batchrun import atomic_file
+    """The object as a file, renamed into place; written over where that can not be, as Kubernetes' termination log,
+    which is a mount of its own. Nothing without a path. Raises OSError.
+    """
+    if path is None:
+        return
+    from batchrun import atomic_file
 
-        text = json.dumps(said, ensure_ascii=False) + "\n"
-        atomic_file.write_bytes(Path(path).absolute(), text.encode(), f"summary-{os.getpid()}")
+    target, text = Path(path).absolute(), json.dumps(said, ensure_ascii=False) + "\n"
+    try:
+        atomic_file.write_bytes(target, text.encode(), f"summary-{os.getpid()}")
+    except OSError:
+        if not target.exists():
+            raise
+        target.write_text(text, encoding="utf-8")
 
 
 def finish_with_error(

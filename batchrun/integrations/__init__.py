@@ -1,0 +1,1 @@
+"""batchrun inside the tools that schedule it."""
