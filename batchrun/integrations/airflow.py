@@ -13,8 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk import BaseOperator
+
+try:
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+except ImportError:  # before Airflow 3.2
+    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 KILL_SECONDS = 30.0
 """What a run may take to end after SIGTERM: finished rows are durable within three seconds, an engine ends in ten."""
@@ -28,7 +32,7 @@ Choice = Literal["success", "failure", "skip"]
 class BatchrunOperator(BaseOperator):
     """Submit a corpus, or go on with it: a retry resumes, and computes nothing twice.
 
-    `corpus`, `output`, `job`, `home`, `deadline`, `time_budget` and `arguments` are those of the command line, and
+    `corpus`, `output_path`, `job`, `home`, `deadline`, `time_budget` and `arguments` are those of the command line, and
     templates. The JSON summary is pushed as XCom `summary`, also where the task fails, and returned.
 
     Exit 75 and other passing ends raise AirflowException, so that the task's `retries` apply; 2, 65, 66 and 78 raise
@@ -38,7 +42,7 @@ class BatchrunOperator(BaseOperator):
 
     template_fields: Sequence[str] = (
         "corpus",
-        "output",
+        "output_path",
         "job",
         "home",
         "deadline",
@@ -51,7 +55,7 @@ class BatchrunOperator(BaseOperator):
         self,
         *,
         corpus: str | Sequence[str],
-        output: str | None = None,
+        output_path: str | None = None,
         job: str | None = None,
         home: str | None = None,
         deadline: str | None = None,
@@ -65,7 +69,7 @@ class BatchrunOperator(BaseOperator):
     ) -> None:
         super().__init__(**of_the_task)
         self.corpus = corpus
-        self.output = output
+        self.output_path = output_path
         self.job = job
         self.home = home
         self.deadline = deadline
@@ -93,7 +97,7 @@ class BatchrunOperator(BaseOperator):
         """The command line."""
         corpora = [self.corpus] if isinstance(self.corpus, str) else list(self.corpus)
         named = {
-            "--output": self.output,
+            "--output": self.output_path,
             "--job": self.job,
             "--home": self.home,
             "--deadline": self.deadline,
