@@ -31,6 +31,7 @@ from batchrun.progress import Progress, rows_before
 from batchrun.publication import publish_plan
 from batchrun.records import PhaseSeconds, Preference, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
+from batchrun.room import require_room
 from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
@@ -191,6 +192,13 @@ class Run:
     # -- running -------------------------------------------------------------------------------------
 
     def _run(self, work: Work, variables: list[str]) -> None:
+        require_room(
+            self.job.workspace.home,
+            self.options.output,
+            to_run=work.counts.to_run,
+            num_rows=work.counts.total,
+            max_tokens=self.job.spec.output.max_tokens,
+        )
         config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
         self.checkpoints.compact()
         predicted = predict(self.job, work, self.reporter.note)

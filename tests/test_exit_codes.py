@@ -1,9 +1,14 @@
 """Every bad input gets its exit code, says what happened, and what to do next."""
 
 import os
+import shutil
 import struct
+import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -216,3 +221,67 @@ def test_a_full_disk_is_74(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
     assert 74 == result.code
     assert "No space left on device" in result.err
     assert 0 == bench.submit(path).code
+
+
+def test_a_disk_without_room_is_said_before_the_model_is_loaded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """74, with what there is and what is needed; the same submit goes on when there is room."""
+    corpus = bench.corpus(texts(5))
+    usage = shutil.disk_usage
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(total=1 << 30, used=1 << 30, free=100)
+    )
+    done = bench.submit(corpus)
+    assert 74 == done.code
+    assert "has 0 MiB free, and up to 0 MiB may be written" in done.err
+    assert "loading the model" not in done.err
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert 0 == bench.submit(corpus).code
+
+
+def full_disk(tmp_path: Path, mebibytes: int) -> Path:
+    """A file system of so many MiB; skips where none can be mounted."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    return folder
+
+
+def test_a_disk_that_fills_ends_resumable(
+    tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workspace on a small tmpfs, full in the middle of the run: 74, nothing damaged, and when there is room the
+    same submit goes on and every row is there once.
+    """
+    small = full_disk(tmp_path, 8)
+    try:
+        bench.home = small / "home"
+        (bench.home / "jobs").mkdir(parents=True)
+        bench.write_spec("prefill_tokens_per_s = 2000")
+        corpus = bench.corpus(texts(200))
+        monkeypatch.setattr("batchrun.runner.require_room", lambda *_, **__: None)
+        process = bench.start("submit", corpus, "--json")
+        deadline = time.monotonic() + 60
+        while not bench.segments():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        filler = small / "filler"
+        with suppress(OSError), filler.open("wb") as file:
+            while True:
+                file.write(b"\0" * 4096)
+                file.flush()
+        _, err = process.communicate(timeout=60)
+        assert 74 == process.returncode, err
+        assert "No space left on device" in err
+        filler.unlink()
+        bench.write_spec()
+        again = bench.submit(corpus)
+        assert [0, 200] == [again.code, again.json["rows"]["ok"]], again.err
+        assert again.json["rows"]["reused"] > 0
+        assert 0 == bench.run("verify", again.json["job_id"]).code
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

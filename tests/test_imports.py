@@ -43,6 +43,7 @@ LAYERS = (
         "fit",
         "watch",
         "watchdog",
+        "room",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},
