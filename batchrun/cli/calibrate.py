@@ -8,6 +8,7 @@ import msgspec
 from batchrun.cli import options
 from batchrun.cli.console import console, duration
 from batchrun.cli.outcome import echo_json, finish_with_error
+from batchrun.defaults import spec_path
 from batchrun.errors import BatchrunError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def command(
 
         values = _numbers(batched_tokens)
         space = options.workspace(home)
-        job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
+        job = open_job(space, spec_path(space, job_path), name=name, seed=seed)
         wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
         given = find_corpus(job, list(corpus), wishes, limit) if corpus else None
         found = calibrate(job, given, seconds=seconds, batched_tokens=values, reporter=console(quiet=quiet))

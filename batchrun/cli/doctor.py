@@ -4,6 +4,7 @@ import click
 
 from batchrun.cli import options
 from batchrun.cli.outcome import echo_json
+from batchrun.defaults import spec_path
 from batchrun.errors import ExitCode
 
 
@@ -24,7 +25,7 @@ def command(job_path: str | None, home: str | None, as_json: bool) -> int:
     from batchrun.diagnosis import examine
 
     space = options.workspace(home)
-    checks = examine(space, options.spec_path(space, job_path))
+    checks = examine(space, spec_path(space, job_path))
     if as_json:
         echo_json({check.name: {"value": check.value, "hint": check.hint} for check in checks})
     else:

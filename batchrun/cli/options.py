@@ -1,17 +1,11 @@
 """Options that several commands share."""
 
-import os
 from collections.abc import Callable
-from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from batchrun.corpus.formats import COMPRESSIONS
-from batchrun.errors import UsageError
 from batchrun.records import Preference
-from batchrun.window import Window, parse_deadline, parse_duration
 from batchrun.workspace import Workspace, find_workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,59 +94,9 @@ accept_engine = click.option(
 )
 
 
-def absolute(given: str | None) -> Path | None:
-    return None if given is None else Path(given).absolute()
-
-
-def open_window(deadline: str | None, time_budget: str | None) -> Window:
-    """Raises UsageError, and WindowOverError where it is over."""
-    opened = Window(
-        deadline=parse_deadline(deadline, datetime.now().astimezone()) if deadline else None,
-        budget=parse_duration(time_budget) if time_budget else None,
-    )
-    opened.require_open()
-    return opened
-
-
 def workspace(home_option: str | None) -> Workspace:
     return find_workspace(home_option)
 
 
-def spec_path(space: Workspace, given: str | None) -> Path:
-    """The spec's file: as given, or of that name in `jobs/`."""
-    if given is None:
-        return space.jobs / "summarize.toml"
-    in_jobs = space.jobs / f"{given.removesuffix('.toml')}.toml"
-    return in_jobs if not Path(given).exists() and in_jobs.exists() else Path(given)
-
-
 def split_columns(given: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in given.split(",") if name.strip()) if given else ()
-
-
-def _stem(file: Path) -> str:
-    """The name without its ending, and without that of compression."""
-    return Path(file.stem).stem if file.suffix.lower() in COMPRESSIONS else file.stem
-
-
-def output_path(given: str | None, inputs: list[str], seed: int, limit: int | None) -> Path:
-    """Where the summaries go: as given, or beside a single input. Raises UsageError."""
-    if given is not None:
-        return Path(given).absolute()
-    if "-" in inputs:
-        raise UsageError(
-            "standard input needs an output path", "Say where the summaries go: -o summaries.parquet"
-        )
-    single = Path(os.path.abspath(inputs[0]))
-    if len(inputs) > 1 or not single.exists():
-        if len(inputs) == 1 and not any(character in inputs[0] for character in "*?["):
-            return single.absolute().with_suffix(
-                ".summaries.parquet"
-            )  # not there: said where it is looked for
-        raise UsageError(
-            "several inputs, or a pattern, need an output path",
-            "Say where the summaries go: -o summaries.parquet",
-        )
-    stem = _stem(single.absolute()) if single.is_file() else single.absolute().name
-    marks = (f".limit-{limit}" if limit is not None else "") + (f".seed-{seed}" if seed else "")
-    return single.absolute().parent / f"{stem}{marks}.summaries.parquet"

@@ -1,10 +1,11 @@
 """`batchrun plan`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from batchrun import api
 from batchrun.cli import options
 from batchrun.cli.console import console, duration
 from batchrun.cli.outcome import echo_json
@@ -49,23 +50,21 @@ def command(
       batchrun plan corpus.parquet
       batchrun plan corpus.parquet --show-prompt 17
     """
-    from batchrun.corpus.corpus import ColumnWishes
-    from batchrun.forecast import forecast
-    from batchrun.job import open_job
-    from batchrun.preparation import find_corpus
-    from batchrun.preview import preview
-    from batchrun.records import Preference
-
-    window = options.open_window(deadline, time_budget)
-    space = options.workspace(home)
-    job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
-    wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
-    given = find_corpus(job, list(corpus), wishes, limit)
+    asked: dict[str, Any] = {
+        "job": job_path,
+        "name": name,
+        "seed": seed,
+        "home": home,
+        "id_column": id_column,
+        "text_column": text_column,
+        "keep_columns": options.split_columns(keep_columns),
+        "limit": limit,
+    }
     if show_prompt is not None:
-        show(preview(job, given, show_prompt), as_json=as_json)
+        show(api.show_prompt(corpus, show_prompt, **asked), as_json=as_json)
         return
-    chosen = Preference(prefer) if prefer else None
-    found = forecast(job, given, console(quiet=quiet), window, chosen)
+    asked |= {"deadline": deadline, "time_budget": time_budget, "prefer": prefer}
+    found = api.plan(corpus, **asked, reporter=console(quiet=quiet))
     if as_json:
         echo_json(msgspec.to_builtins(found))
     else:

@@ -1,15 +1,13 @@
 """`batchrun resume`."""
 
-from pathlib import Path
-
 import click
 
+from batchrun import api
 from batchrun.cli import options
 from batchrun.cli.console import console
 from batchrun.cli.ending import tell_end
 from batchrun.cli.outcome import finish_with_error
 from batchrun.errors import BatchrunError
-from batchrun.records import Preference
 
 
 @click.command(short_help="continue a job from its spool, without the corpus")
@@ -53,27 +51,21 @@ def command(
       batchrun resume summarize-1f2e3d4c
     """
     try:
-        from batchrun.job import reopen_job
-        from batchrun.runner import RunOptions
-        from batchrun.selection import last_run
-        from batchrun.submission import resume
-
-        window = options.open_window(deadline, time_budget)
-        space = options.workspace(home)
-        full_id = space.find_job(job_id)
-        last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
-        job = reopen_job(space, full_id, seed=last.seed)
-        target = Path(output or last.output or "").absolute()
-        run_options = RunOptions(
-            output=target,
+        record = api.resume(
+            job_id,
+            failed=failed,
+            output=output,
+            seed=seed,
+            corpus_id=corpus_id,
+            home=home,
             max_error_rate=max_error_rate,
             accept_engine=accept_engine,
-            retry_all=failed,
-            window=window,
-            metrics_file=options.absolute(metrics_file),
-            prefer=Preference(prefer) if prefer else None,
+            deadline=deadline,
+            time_budget=time_budget,
+            prefer=prefer,
+            metrics_file=metrics_file,
+            reporter=console(quiet=quiet, log_format=log_format),
         )
-        record = resume(job, last, run_options, console(quiet=quiet, log_format=log_format))
     except (BatchrunError, OSError) as error:
         raise finish_with_error(
             error, as_json=as_json, summary_file=summary_file, log_format=log_format

@@ -1,18 +1,15 @@
 """`batchrun status`. Reads run records alone; believes a lock, not a record."""
 
-from dataclasses import replace
 from typing import Any
 
 import click
 import msgspec
 
+from batchrun import api
 from batchrun.cli import options
 from batchrun.cli.console import duration
 from batchrun.cli.outcome import echo_json
 from batchrun.records import RunRecord, RunState
-from batchrun.selection import true_state
-from batchrun.telemetry.run_records import latest_runs
-from batchrun.workspace import Workspace
 
 
 @click.command(short_help="jobs, while they run or after")
@@ -26,26 +23,16 @@ def command(job_id: str | None, home: str | None, as_json: bool) -> None:
     Example:
       batchrun status summarize-1f2e3d4c --json
     """
-    space = options.workspace(home)
-    job_ids = [space.find_job(job_id)] if job_id else space.job_ids()
-    runs = [run for each in job_ids for run in _runs(space, each)]
+    runs = api.status(job_id, home=home)
     if as_json:
         echo_json([_plain(record) for record in runs])
     elif not runs:
+        space = options.workspace(home)
         click.echo(f"no runs in {space.checkpoints}\nstart one: batchrun submit corpus.parquet")
     elif job_id:
         click.echo("\n\n".join(_in_full(record) for record in runs))
     else:
         click.echo(_table(runs))
-
-
-def _runs(space: Workspace, job_id: str) -> list[RunRecord]:
-    return [_with_state(record, true_state(folder, record)) for folder, record in latest_runs(space, job_id)]
-
-
-def _with_state(record: RunRecord, state: RunState) -> RunRecord:
-    lost = state is RunState.INTERRUPTED and record.state is RunState.RUNNING
-    return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
 
 
 def _plain(record: RunRecord) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 import click
 
+from batchrun import api
 from batchrun.cli import options
 from batchrun.cli.console import console
 from batchrun.cli.ending import tell_end
 from batchrun.cli.outcome import finish_with_error
 from batchrun.errors import BatchrunError
-from batchrun.records import Preference
 
 
 @click.command(short_help="start or continue the summaries of a corpus")
@@ -63,29 +63,25 @@ def command(
       zcat new.jsonl.gz | batchrun submit - -o new.summaries.parquet
     """
     try:
-        from batchrun.corpus.corpus import ColumnWishes
-        from batchrun.job import open_job
-        from batchrun.preparation import find_corpus
-        from batchrun.runner import RunOptions
-        from batchrun.submission import submit
-
-        window = options.open_window(deadline, time_budget)
-        inputs = list(corpus)
-        target = options.output_path(output, inputs, seed, limit)
-        space = options.workspace(home)
-        job = open_job(space, options.spec_path(space, job_path), name=name, seed=seed)
-        wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
-        run_options = RunOptions(
-            output=target,
-            is_output_named=output is not None,
+        record = api.submit(
+            corpus,
+            job=job_path,
+            name=name,
+            seed=seed,
+            output=output,
+            home=home,
+            id_column=id_column,
+            text_column=text_column,
+            keep_columns=options.split_columns(keep_columns),
+            limit=limit,
             max_error_rate=max_error_rate,
             accept_engine=accept_engine,
-            window=window,
-            metrics_file=options.absolute(metrics_file),
-            prefer=Preference(prefer) if prefer else None,
+            deadline=deadline,
+            time_budget=time_budget,
+            prefer=prefer,
+            metrics_file=metrics_file,
+            reporter=console(quiet=quiet, log_format=log_format),
         )
-        reporter = console(quiet=quiet, log_format=log_format)
-        record = submit(job, find_corpus(job, inputs, wishes, limit), run_options, reporter)
     except (BatchrunError, OSError) as error:
         raise finish_with_error(
             error, as_json=as_json, summary_file=summary_file, log_format=log_format

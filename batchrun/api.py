@@ -1,0 +1,261 @@
+"""batchrun from Python: what the commands do, as functions. `import batchrun` has them by name.
+
+    record = batchrun.submit("corpus.parquet", home="/data/nightly", time_budget="4h")
+    record.rows.ok, record.exit_code, record.output
+
+Each raises a BatchrunError, with `reason`, `hint` and `exit_code`, where the command would end with an error, and
+returns where it would end by itself: also with 3, 4, 75 and 130, which `exit_code` of the record tells. Outside the main
+thread signals are the caller's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from batchrun.records import Preference, RowCounts, RunRecord, RunState
+from batchrun.reporter import Reporter
+from batchrun.window import Window, parse_deadline, parse_duration
+
+if TYPE_CHECKING:
+    from batchrun.forecast import Forecast
+    from batchrun.job import Job
+    from batchrun.preparation import CorpusInput
+    from batchrun.preview import Prompt
+
+PathOrText = str | PathLike[str]
+Corpus = PathOrText | Sequence[PathOrText]
+
+
+def submit(
+    corpus: Corpus,
+    *,
+    job: PathOrText | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    output: PathOrText | None = None,
+    home: PathOrText | None = None,
+    id_column: str | None = None,
+    text_column: str | None = None,
+    keep_columns: Sequence[str] = (),
+    limit: int | None = None,
+    max_error_rate: float = 0.01,
+    accept_engine: bool = False,
+    deadline: str | datetime | None = None,
+    time_budget: str | float | None = None,
+    prefer: str | None = None,
+    metrics_file: PathOrText | None = None,
+    reporter: Reporter | None = None,
+) -> RunRecord:
+    """Summarize a corpus, or go on where the last run stopped: `batchrun submit`.
+
+    `corpus` is a file, a folder, a pattern, or several; `job` the spec's file or its name in `jobs/`; `deadline` a
+    clock time, an ISO timestamp with its zone, or a datetime with one; `time_budget` seconds, or as `4h`. Returns the
+    run's record. Raises BatchrunError.
+    """
+    from batchrun.defaults import output_path
+    from batchrun.runner import RunOptions
+    from batchrun.submission import submit as begin
+
+    window = open_window(deadline, time_budget)
+    inputs = _inputs(corpus)
+    target = output_path(_text(output), inputs, seed, limit)
+    opened = _open_job(job, name, seed, home)
+    given = _find_corpus(opened, inputs, id_column, text_column, keep_columns, limit)
+    options = RunOptions(
+        output=target,
+        is_output_named=output is not None,
+        max_error_rate=max_error_rate,
+        accept_engine=accept_engine,
+        window=window,
+        prefer=Preference(prefer) if prefer else None,
+        metrics_file=None if metrics_file is None else Path(metrics_file).absolute(),
+    )
+    return begin(opened, given, options, reporter or Reporter())
+
+
+def resume(
+    job_id: str,
+    *,
+    failed: bool = False,
+    output: PathOrText | None = None,
+    seed: int | None = None,
+    corpus_id: str | None = None,
+    home: PathOrText | None = None,
+    max_error_rate: float = 0.01,
+    accept_engine: bool = False,
+    deadline: str | datetime | None = None,
+    time_budget: str | float | None = None,
+    prefer: str | None = None,
+    metrics_file: PathOrText | None = None,
+    reporter: Reporter | None = None,
+) -> RunRecord:
+    """Continue a job from its spool, without the corpus: `batchrun resume`. `job_id` may be its beginning.
+
+    Returns the run's record. Raises BatchrunError.
+    """
+    from batchrun.runner import RunOptions
+    from batchrun.submission import resume as go_on
+
+    window = open_window(deadline, time_budget)
+    job, last = _last_run(job_id, seed, corpus_id, home)
+    options = RunOptions(
+        output=Path(output or last.output or "").absolute(),
+        max_error_rate=max_error_rate,
+        accept_engine=accept_engine,
+        retry_all=failed,
+        window=window,
+        prefer=Preference(prefer) if prefer else None,
+        metrics_file=None if metrics_file is None else Path(metrics_file).absolute(),
+    )
+    return go_on(job, last, options, reporter or Reporter())
+
+
+def plan(
+    corpus: Corpus,
+    *,
+    job: PathOrText | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    home: PathOrText | None = None,
+    id_column: str | None = None,
+    text_column: str | None = None,
+    keep_columns: Sequence[str] = (),
+    limit: int | None = None,
+    deadline: str | datetime | None = None,
+    time_budget: str | float | None = None,
+    prefer: str | None = None,
+    reporter: Reporter | None = None,
+) -> "Forecast":
+    """What `submit` would do with the same arguments, and how long it would take: `batchrun plan`. Loads no model.
+
+    Raises BatchrunError.
+    """
+    from batchrun.forecast import forecast
+
+    window = open_window(deadline, time_budget)
+    opened = _open_job(job, name, seed, home)
+    given = _find_corpus(opened, _inputs(corpus), id_column, text_column, keep_columns, limit)
+    return forecast(opened, given, reporter or Reporter(), window, Preference(prefer) if prefer else None)
+
+
+def show_prompt(
+    corpus: Corpus,
+    doc_id: str,
+    *,
+    job: PathOrText | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    home: PathOrText | None = None,
+    id_column: str | None = None,
+    text_column: str | None = None,
+    keep_columns: Sequence[str] = (),
+    limit: int | None = None,
+) -> "Prompt":
+    """What the model will see for the row of an id: `batchrun plan --show-prompt`. Raises BatchrunError."""
+    from batchrun.preview import preview
+
+    opened = _open_job(job, name, seed, home)
+    given = _find_corpus(opened, _inputs(corpus), id_column, text_column, keep_columns, limit)
+    return preview(opened, given, doc_id)
+
+
+def status(job_id: str | None = None, *, home: PathOrText | None = None) -> list[RunRecord]:
+    """The last run of each corpus of a job, or of all jobs, as it stands: `batchrun status`. A run that says it runs
+    and holds no lock is told as interrupted.
+
+    Raises BatchrunError where there is no such job.
+    """
+    from batchrun.selection import true_state
+    from batchrun.telemetry.run_records import latest_runs
+    from batchrun.workspace import find_workspace
+
+    space = find_workspace(_text(home))
+    job_ids = [space.find_job(job_id)] if job_id else space.job_ids()
+    return [
+        _with_state(record, true_state(folder, record))
+        for each in job_ids
+        for folder, record in latest_runs(space, each)
+    ]
+
+
+def results(
+    job_id: str,
+    output: PathOrText,
+    *,
+    seed: int | None = None,
+    corpus_id: str | None = None,
+    home: PathOrText | None = None,
+) -> RowCounts:
+    """Publish what a job has by now, also while it runs: `batchrun results`. Returns the rows by status.
+
+    Raises BatchrunError.
+    """
+    from batchrun.snapshot import publish_now
+
+    job, last = _last_run(job_id, seed, corpus_id, home)
+    return publish_now(job, last.corpus_id, Path(output).absolute())
+
+
+def open_window(deadline: str | datetime | None, time_budget: str | float | None) -> Window:
+    """Raises UsageError, and WindowOverError where it is over."""
+    if isinstance(deadline, datetime):
+        deadline = deadline.isoformat()
+    opened = Window(
+        deadline=parse_deadline(deadline, datetime.now().astimezone()) if deadline else None,
+        budget=parse_duration(str(time_budget)) if time_budget is not None else None,
+    )
+    opened.require_open()
+    return opened
+
+
+def _with_state(record: RunRecord, state: RunState) -> RunRecord:
+    lost = state is RunState.INTERRUPTED and record.state is RunState.RUNNING
+    return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
+
+
+def _inputs(corpus: Corpus) -> list[str]:
+    return [fspath(corpus)] if isinstance(corpus, str | PathLike) else [fspath(one) for one in corpus]
+
+
+def _text(path: PathOrText | None) -> str | None:
+    return None if path is None else fspath(path)
+
+
+def _open_job(job: PathOrText | None, name: str | None, seed: int, home: PathOrText | None) -> "Job":
+    from batchrun.defaults import spec_path
+    from batchrun.job import open_job
+    from batchrun.workspace import find_workspace
+
+    space = find_workspace(_text(home))
+    return open_job(space, spec_path(space, _text(job)), name=name, seed=seed)
+
+
+def _find_corpus(
+    job: "Job",
+    inputs: list[str],
+    id_column: str | None,
+    text_column: str | None,
+    keep_columns: Sequence[str],
+    limit: int | None,
+) -> "CorpusInput":
+    from batchrun.corpus.corpus import ColumnWishes
+    from batchrun.preparation import find_corpus
+
+    wishes = ColumnWishes(text=text_column, id=id_column, kept=tuple(keep_columns))
+    return find_corpus(job, inputs, wishes, limit)
+
+
+def _last_run(
+    job_id: str, seed: int | None, corpus_id: str | None, home: PathOrText | None
+) -> "tuple[Job, RunRecord]":
+    from batchrun.job import reopen_job
+    from batchrun.selection import last_run
+    from batchrun.workspace import find_workspace
+
+    space = find_workspace(_text(home))
+    full_id = space.find_job(job_id)
+    last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
+    return reopen_job(space, full_id, seed=last.seed), last
