@@ -2,7 +2,6 @@
 terminal that is closed.
 """
 
-import ctypes
 import os
 import signal
 import sys
@@ -23,6 +22,8 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 def end_with_parent() -> None:
     """Where ENDS_WITH_PARENT is set, and on Linux. A parent that had ended before is noticed as well."""
     if os.environ.pop(ENDS_WITH_PARENT, "") and sys.platform == "linux":
+        import ctypes
+
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() == 1:
             os.kill(os.getpid(), signal.SIGTERM)
