@@ -4,7 +4,7 @@
     record.rows.ok, record.exit_code, record.output
 
 Each raises a BatchrunError, with `reason`, `hint` and `exit_code`, where the command would end with an error, and
-returns where it would end by itself: also with 3, 4, 75 and 130, which `exit_code` of the record tells. Outside the main
+returns where a run ends: also with 3, 4, 75 and 130, which `exit_code` of the record tells. Outside the main
 thread signals are the caller's.
 """
 
@@ -15,6 +15,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from batchrun.errors import UsageError
 from batchrun.records import Preference, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.window import Window, parse_deadline, parse_duration
@@ -70,7 +71,7 @@ def submit(
         max_error_rate=max_error_rate,
         accept_engine=accept_engine,
         window=window,
-        prefer=Preference(prefer) if prefer else None,
+        prefer=_preference(prefer),
         metrics_file=None if metrics_file is None else Path(metrics_file).absolute(),
     )
     return begin(opened, given, options, reporter or Reporter())
@@ -107,7 +108,7 @@ def resume(
         accept_engine=accept_engine,
         retry_all=failed,
         window=window,
-        prefer=Preference(prefer) if prefer else None,
+        prefer=_preference(prefer),
         metrics_file=None if metrics_file is None else Path(metrics_file).absolute(),
     )
     return go_on(job, last, options, reporter or Reporter())
@@ -138,7 +139,7 @@ def plan(
     window = open_window(deadline, time_budget)
     opened = _open_job(job, name, seed, home)
     given = _find_corpus(opened, _inputs(corpus), id_column, text_column, keep_columns, limit)
-    return forecast(opened, given, reporter or Reporter(), window, Preference(prefer) if prefer else None)
+    return forecast(opened, given, reporter or Reporter(), window, _preference(prefer))
 
 
 def show_prompt(
@@ -204,7 +205,7 @@ def open_window(deadline: str | datetime | None, time_budget: str | float | None
     if isinstance(deadline, datetime):
         deadline = deadline.isoformat()
     opened = Window(
-        deadline=parse_deadline(deadline, datetime.now().astimezone()) if deadline else None,
+        deadline=parse_deadline(deadline, datetime.now().astimezone()) if deadline is not None else None,
         budget=parse_duration(str(time_budget)) if time_budget is not None else None,
     )
     opened.require_open()
@@ -216,8 +217,19 @@ def _with_state(record: RunRecord, state: RunState) -> RunRecord:
     return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
 
 
+def _preference(given: str | None) -> Preference | None:
+    if given is None:
+        return None
+    if given not in list(Preference):
+        raise UsageError(f"prefer is {given!r}", f"Give one of {', '.join(Preference)}.")
+    return Preference(given)
+
+
 def _inputs(corpus: Corpus) -> list[str]:
-    return [fspath(corpus)] if isinstance(corpus, str | PathLike) else [fspath(one) for one in corpus]
+    inputs = [fspath(corpus)] if isinstance(corpus, str | PathLike) else [fspath(one) for one in corpus]
+    if not inputs:
+        raise UsageError("no corpus is given", "Name a file, a folder or a pattern.")
+    return inputs
 
 
 def _text(path: PathOrText | None) -> str | None:

@@ -102,7 +102,7 @@ class Run:
 
     def _export(self) -> Callable[[RunRecord], None]:
         path = self.options.metrics_file
-        return MetricsFile(path, self.previous).write if path else lambda _: None
+        return MetricsFile(path, self.previous, self.reporter.note).write if path else lambda _: None
 
     # -- the whole -----------------------------------------------------------------------------------
 
@@ -192,11 +192,13 @@ class Run:
     # -- running -------------------------------------------------------------------------------------
 
     def _run(self, work: Work, variables: list[str]) -> None:
+        known_lengths = self.checkpoints.recent_lengths()
         require_room(
             self.job.workspace.home,
             self.options.output,
             to_run=work.counts.to_run,
             num_rows=work.counts.total,
+            output_tokens=[output for _, output in known_lengths],
             max_tokens=self.job.spec.output.max_tokens,
         )
         config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
@@ -218,7 +220,7 @@ class Run:
                 settings=self.job.call_settings(variables),
                 recall=nested.find,
                 begun=partials.find if self.checkpoints.has_partials() else None,
-                feeding=replace(self.job.feeding, known_lengths=tuple(self.checkpoints.recent_lengths())),
+                feeding=replace(self.job.feeding, known_lengths=tuple(known_lengths)),
                 start_engine=lambda share: engines.start(config.with_sequences(share)),
                 commit=self.checkpoints.commit,
                 observe=requests.observe,

@@ -15,17 +15,18 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 ENDS_WITH_PARENT = "BATCHRUN_ENDS_WITH_PARENT"
-"""Set in the environment: the run ends like one that is sent SIGTERM when the process that started it has ended."""
+"""In the environment, the process that starts a run: when it has ended, the run ends as after SIGTERM."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def end_with_parent() -> None:
     """Where ENDS_WITH_PARENT is set, and on Linux. A parent that had ended before is noticed as well."""
-    if os.environ.pop(ENDS_WITH_PARENT, "") and sys.platform == "linux":
+    starter = os.environ.pop(ENDS_WITH_PARENT, "")
+    if starter and sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() == 1:
+        if str(os.getppid()) != starter:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -77,7 +78,8 @@ class StopSignals:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        first = self.received is None
+        if self.received is not None:
+            return
         self.received = signal.Signals(number)
-        if first and not self._deferred:
+        if not self._deferred:
             raise StopRequestedError

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from batchrun.errors import InterruptedRunError
+from batchrun.errors import BatchrunError, InterruptedRunError
 from batchrun.progress import Progress
 from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
@@ -84,12 +84,18 @@ class Watch:
         keys = self.worker.documents_in_engine
         told = (
             f"the engine made no token for {self.watchdog.limit:,.0f} s (engine.stall_seconds); it has "
-            f"{len(keys):,} documents, among them {', '.join(self.places_of(keys[:NAMED_DOCUMENTS]))}"
+            f"{len(keys):,} documents, among them {', '.join(self._places(keys[:NAMED_DOCUMENTS]))}"
         )
         self._warn(told)
         self.watchdog.restart()
         if not self.worker.kill_engine():
             raise InterruptedRunError(told, "What is finished is kept. Submit again to go on.")
+
+    def _places(self, keys: Sequence[bytes]) -> list[str]:
+        try:
+            return self.places_of(keys)
+        except BatchrunError:  # the plan is damaged: that is for whoever needs it
+            return [key.hex() for key in keys]
 
     def _warn(self, told: str) -> None:
         self.reporter.note(told)

@@ -19,9 +19,9 @@ OVER_FOR = timedelta(hours=12)
 PUBLISHING_SECONDS, PUBLISHED_ROWS_PER_SECOND = 2.0, 20_000
 """What publication is given: half of the rate that `python -m benchmarks.overhead` shows on two cores."""
 _CLOCK_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
-_DURATION = re.compile(
-    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?"
-)
+_NUMBER = r"(\d{1,9}(?:\.\d+)?)"
+_DURATION = re.compile(f"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")
+_SECONDS = re.compile(_NUMBER)
 _UNIT_SECONDS = (86400, 3600, 60, 1)
 DEADLINE, TIME_BUDGET = "deadline", "time_budget"
 """Stop reasons of a run whose window is over."""
@@ -115,7 +115,10 @@ def _in_zone(naive: datetime, now: datetime) -> datetime:
 
 def parse_duration(given: str) -> float:
     """`4h`, `90m`, `1h30m`, `45s` or seconds, in seconds. Raises UsageError."""
-    found = _DURATION.fullmatch(given.replace(" ", "").lower())
+    text = given.replace(" ", "").lower()
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    found = _DURATION.fullmatch(text)
     parts = found.groups() if found else (None,)
     if not any(parts):
         raise UsageError(

@@ -87,7 +87,7 @@ LIBRARIES = {
     "transformers": (("engines",), True),
     "huggingface_hub": (("model",), True),
     "airflow": (("integrations.airflow",), False),
-    "prometheus_client": (("telemetry.metrics_file",), True),
+    "prometheus_client": (("telemetry.metrics_file",), False),
     "pynvml": (("telemetry.gpus",), True),
 }
 

@@ -94,10 +94,11 @@ def test_a_run_that_ends_with_its_parent(bench: Bench) -> None:
     corpus = bench.corpus(texts(300))
     throttled(bench, corpus, 60.0)
     words = [sys.executable, "-m", "batchrun", "submit", str(corpus), "--home", str(bench.home)]
-    code = f"import subprocess, time; subprocess.Popen({words!r}); time.sleep(60)"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], env=os.environ | {"BATCHRUN_ENDS_WITH_PARENT": "1"}
+    code = (
+        "import os, subprocess, time; os.environ['BATCHRUN_ENDS_WITH_PARENT'] = str(os.getpid()); "
+        f"subprocess.Popen({words!r}); time.sleep(60)"
     )
+    parent = subprocess.Popen([sys.executable, "-c", code])
     deadline = time.monotonic() + 60
     while not bench.segments():
         assert time.monotonic() < deadline

@@ -18,8 +18,9 @@ def commands(program: str) -> list[str]:
     return [line.split("#")[0].strip() for line in lines]
 
 
-def test_the_batchrun_commands_work_in_their_order(bench: Bench) -> None:
+def test_the_batchrun_commands_work_in_their_order(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """From `init` to `verify`, each ends with 0 in a workspace whose model and engine are set."""
+    monkeypatch.chdir(bench.home)
     bench.corpus(texts(8))
     ran = 0
     for line in commands("batchrun"):

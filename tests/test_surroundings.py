@@ -19,7 +19,9 @@ def metrics_of(path: Path) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(path.read_text()):
         for sample in family.samples:
-            named = [value for name, value in sample.labels.items() if name not in {"job", "seed", "corpus"}]
+            named = [
+                value for name, value in sample.labels.items() if name not in {"job_id", "seed", "corpus"}
+            ]
             found.setdefault(sample.name, {})[",".join(named)] = sample.value
     return found
 
@@ -81,6 +83,22 @@ def test_the_last_success_outlives_a_run_that_fails(bench: Bench) -> None:
     after = metrics_of(path)
     assert before == after["batchrun_last_success_timestamp_seconds"]
     assert {"": 4} == after["batchrun_exit_code"]
+
+
+def test_metrics_that_can_not_be_written_end_no_run(bench: Bench) -> None:
+    """It is said once, and the run is what it is without them."""
+    done = bench.submit(bench.corpus(texts(5)), "--metrics-file", bench.home / "gone" / "batchrun.prom")
+    assert (0, 5) == (done.code, done.json["rows"]["ok"])
+    assert 1 == done.err.count("the metrics can not be written")
+
+
+@pytest.mark.parametrize(("corpus", "code"), [("corpus.parquet", 0), ("missing.parquet", 66)])
+def test_a_summary_that_can_not_be_written_changes_no_end(bench: Bench, corpus: str, code: int) -> None:
+    """The exit code and the JSON are those of the run."""
+    bench.corpus(texts(5))
+    done = bench.submit(bench.home / corpus, "--summary-file", bench.home / "gone" / "summary.json")
+    assert (code, code) == (done.code, done.json["exit_code"])
+    assert "the summary can not be written" in done.err
 
 
 def test_no_metric_is_of_a_request() -> None:

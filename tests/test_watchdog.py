@@ -57,13 +57,13 @@ def test_long_steps_are_no_stall() -> None:
 
 def test_a_run_whose_engine_hangs_ends_resumable(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process it can not be killed: 75, with the rows that it has; what was finished is kept."""
-    set_engine(bench.write_spec("prefill_tokens_per_s = 2000"), max_num_seqs=2, stall_seconds=1)
+    set_engine(bench.write_spec("prefill_tokens_per_s = 2000"), max_num_seqs=2, stall_seconds=3)
     step, released = LeadEngine.step, threading.Event()
     ended: list[Completion] = []
 
     def hangs(self: LeadEngine) -> list[Completion]:
         if len(ended) >= 3:
-            released.wait(20)
+            released.wait(30)
             return []
         done = step(self)
         ended.extend(done)

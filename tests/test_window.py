@@ -64,7 +64,7 @@ def test_a_time_budget_is_hours_minutes_and_seconds(given: str, seconds: float) 
     assert seconds == parse_duration(given)
 
 
-@pytest.mark.parametrize("given", ["", "4x", "h", "-4h"])
+@pytest.mark.parametrize("given", ["", "4x", "h", "-4h", "1h30"])
 def test_another_budget_is_a_usage_error(given: str) -> None:
     with pytest.raises(UsageError, match="4h, 90m, 1h30m"):
         parse_duration(given)
@@ -102,16 +102,16 @@ def test_after_the_deadline_nothing_is_begun(bench: Bench) -> None:
 def test_a_run_ends_in_its_window_and_goes_on_in_the_next(bench: Bench) -> None:
     """What ran is finished and published, the rest is pending; the same submit does that and nothing twice."""
     set_engine(bench.write_spec(SLOW), max_num_seqs=4)
-    corpus = bench.corpus(texts(200))
+    corpus = bench.corpus(texts(400))
     started = time.monotonic()
-    done = bench.submit(corpus, "--time-budget", "6s")
-    assert time.monotonic() - started < 12.0
+    done = bench.submit(corpus, "--time-budget", "12s")
+    assert time.monotonic() - started < 20.0
     rows = done.json["rows"]
     assert (4, "interrupted", "time_budget") == (done.code, done.json["state"], done.json["stop_reason"])
-    assert 0 < rows["ok"] < 200
-    assert (200, rows["ok"]) == (rows["total"], rows["computed"])
+    assert 0 < rows["ok"] < 400
+    assert (400, rows["ok"]) == (rows["total"], rows["computed"])
     assert rows["pending"] == sum(row["status"] == "pending" for row in bench.output())
-    assert f"of 200 rows {rows['pending']} are pending" in done.err
+    assert f"of 400 rows {rows['pending']} are pending" in done.err
     bench.write_spec("")
     again = bench.submit(corpus)
     assert (0, rows["pending"]) == (again.code, again.json["rows"]["computed"])
@@ -145,12 +145,12 @@ def test_what_is_preferred_goes_first(bench: Bench, prefer: str, first: list[int
 
 def test_the_plan_says_how_much_fits(bench: Bench) -> None:
     """By the rate of the last run; before there is one it says how it comes to be known."""
-    corpus = bench.corpus(texts(40))
+    corpus = bench.corpus(texts(1000))
     unknown = bench.run("plan", corpus, "--time-budget", "1h")
     assert "how much fits is known after a first run" in unknown.out
     bench.write_spec(SLOW)
     bench.submit(bench.corpus(texts(10), "some.parquet"))
-    little = bench.run("plan", corpus, "--time-budget", "8s", "--json").json
+    little = bench.run("plan", corpus, "--time-budget", "15s", "--json").json
     assert 0 < little["fit"]["documents"] < little["counts"]["to_run"]
-    assert "documents fit;" in bench.run("plan", corpus, "--time-budget", "8s").out
-    assert "all fits, with 60 min to spare" in bench.run("plan", corpus, "--time-budget", "1h").out
+    assert "documents fit;" in bench.run("plan", corpus, "--time-budget", "15s").out
+    assert "all fits, with " in bench.run("plan", corpus, "--time-budget", "1h").out

@@ -82,7 +82,6 @@ def run() -> NoReturn:
     """The entry point: never returns, and never leaves without a number."""
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
-    end_with_parent()
     code = code_of(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -99,6 +98,9 @@ class _TerminatedError(BaseException):
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    for another in answered():  # while the end is told
+        if another is not signal.SIGINT:
+            signal.signal(another, signal.SIG_IGN)
     raise _TerminatedError(signal.Signals(number).name)
 
 
@@ -109,6 +111,7 @@ def code_of(arguments: list[str]) -> int:
     terminating = [number for number in answered() if number is not signal.SIGINT]
     before = {number: signal.signal(number, _terminate) for number in terminating}
     try:
+        end_with_parent()
         return _code_of(arguments)
     except _TerminatedError as stopped:
         with suppress(OSError):

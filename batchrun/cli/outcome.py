@@ -61,7 +61,7 @@ def echo_json(value: Any) -> None:
 
 def write_summary(path: str | None, said: dict[str, Any]) -> None:
     """The object as a file, renamed into place; written over where that can not be, as Kubernetes' termination log,
-    which is a mount of its own. Nothing without a path. Raises OSError.
+    which is a mount of its own. Nothing without a path. One that can not be written is said, and changes no exit code.
     """
     if path is None:
         return
@@ -70,10 +70,13 @@ def write_summary(path: str | None, said: dict[str, Any]) -> None:
     target, text = Path(path).absolute(), json.dumps(said, ensure_ascii=False) + "\n"
     try:
         atomic_file.write_bytes(target, text.encode(), f"summary-{os.getpid()}")
-    except OSError:
-        if not target.exists():
-            raise
-        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        try:
+            with target.open("r+", encoding="utf-8") as file:
+                file.truncate()
+                file.write(text)
+        except OSError:
+            click.echo(f"batchrun: the summary can not be written: {error}", err=True)
 
 
 def finish_with_error(

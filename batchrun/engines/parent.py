@@ -6,6 +6,7 @@ nothing unless `PARENT_PID` is in the environment, which the engine sets while i
 
 import contextlib
 import ctypes
+import json
 import logging
 import multiprocessing
 import os
@@ -49,7 +50,7 @@ def _ask_for_death_signal() -> None:
 
 
 class ErrorsFile(logging.Handler):
-    """Appends one line for each error: the exception if it has one, else the message.
+    """Appends a line of JSON for each error: `said`, the exception if it has one, else the message; and its `type`.
 
     It does not make the file: after the file's end, errors go where vLLM's other messages go.
     """
@@ -60,10 +61,13 @@ class ErrorsFile(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line in one write, so that the lines of several processes do not mix."""
-        said = record.exc_info[1] if record.exc_info and record.exc_info[1] else record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        said = record.getMessage() if error is None else error
+        kind = "" if error is None else type(error).__name__
+        line = json.dumps({"type": kind, "said": " ".join(str(said).split())}) + "\n"
         with contextlib.suppress(FileNotFoundError):
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             try:
-                os.write(file, " ".join(str(said).split()).encode() + b"\n")
+                os.write(file, line.encode())
             finally:
                 os.close(file)

@@ -219,7 +219,7 @@ class VllmEngine:
             self._rejected[request.request_id] = refused
         except Exception as error:
             self._death = self._last_words(error)
-            raise EngineDeadError(self._death, is_out_of_memory=_is_out_of_memory(error)) from error
+            raise EngineDeadError(self._death, is_out_of_memory=self._is_out_of_memory(error)) from error
         else:
             self._input_tokens[request.request_id] = len(request.prompt_token_ids)
 
@@ -237,11 +237,17 @@ class VllmEngine:
             if self._closed:
                 return []
             self._death = self._last_words(error)
-            raise EngineDeadError(self._death, is_out_of_memory=_is_out_of_memory(error)) from error
+            raise EngineDeadError(self._death, is_out_of_memory=self._is_out_of_memory(error)) from error
         return [] if self._closed else outputs
 
     def _last_words(self, error: Exception) -> str:
         return (self._core and self._core.last_words()) or f"{type(error).__name__}: {error}"
+
+    def _is_out_of_memory(self, error: BaseException) -> bool:
+        from torch import OutOfMemoryError
+
+        is_here = isinstance(error, MemoryError | OutOfMemoryError)
+        return is_here or bool(self._core and self._core.ran_out_of_memory)
 
     def _completion(self, output: Any) -> Completion:
         sequence = output.outputs[0]
@@ -257,13 +263,6 @@ class VllmEngine:
             error=error,
             times=self._times.end(output),
         )
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Of an engine in this process; one in its own says how it ended in words alone."""
-    from torch import OutOfMemoryError
-
-    return isinstance(error, MemoryError | OutOfMemoryError)
 
 
 def _error(reason: FinishReason, token_ids: list[int]) -> tuple[ErrorType | None, str | None]:

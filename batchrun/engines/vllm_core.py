@@ -1,6 +1,7 @@
 """The process of a vLLM core with its workers: watched while it lives, ended in bounded time."""
 
 import contextlib
+import json
 import os
 import signal
 import tempfile
@@ -32,10 +33,18 @@ class Scratch:
 
     def first_error(self) -> str | None:
         """The first error since the last `forget_errors`: the later ones are its consequences."""
+        return next((error["said"] for error in self._errors() if error["said"]), None)
+
+    @property
+    def tells_of_want_of_memory(self) -> bool:
+        """Whether one of the errors was a want of memory, of the GPU or the machine."""
+        return any(error["type"] in ("OutOfMemoryError", "MemoryError") for error in self._errors())
+
+    def _errors(self) -> list[dict[str, str]]:
         if not self.errors.exists():
-            return None
+            return []
         lines = self.errors.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line for line in lines if line.strip()), None)
+        return [json.loads(line) for line in lines if line.endswith("}")]
 
     def forget_errors(self) -> None:
         """Drop what was said so far."""
@@ -78,6 +87,11 @@ class CoreProcess:
         """Why the core ended, as far as is known within a second: what it said, else how it was ended."""
         has_ended = wait([core.sentinel for core in self._cores], timeout=1.0)
         return self._scratch.first_error() or (self._how_it_ended() if has_ended else None)
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether its errors tell so."""
+        return self._scratch.tells_of_want_of_memory
 
     def end(self) -> None:
         """Ask the core to end, and kill what is left of it after `END_SECONDS`."""

@@ -121,9 +121,13 @@ class BatchrunOperator(BaseOperator):
 
     def _run(self, words: list[str]) -> int:
         self.log.info("running: %s", " ".join(words))
-        environment = os.environ | dict(self.env or {})
-        environment.pop("PYTHONPATH", None)  # Airflow's is not that of batchrun's environment
-        environment["BATCHRUN_ENDS_WITH_PARENT"] = "1"  # else a retry would find the run holding its lock
+        inherited = {
+            name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+        }  # it is Airflow's
+        environment = inherited | dict(self.env or {})
+        environment["BATCHRUN_ENDS_WITH_PARENT"] = str(
+            os.getpid()
+        )  # else a retry would find the run holding its lock
         self._process = subprocess.Popen(
             words,
             stdout=subprocess.PIPE,

@@ -3,11 +3,15 @@
 Nothing in it is of single requests. What an autoscaler of the batch pool may read is named in `SCALING`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from batchrun.records import RunRecord, RunState
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 SCALING = {
     "waiting_prefill_tokens": "Prompt tokens that wait to be read.",
@@ -31,13 +35,16 @@ STATUSES = ("ok", "failed", "skipped", "pending")
 
 
 class MetricsFile:
-    """Written anew, under another name and renamed, whenever the record of a run is. Raises OSError.
+    """Written anew, under another name and renamed, whenever the record of a run is. Where it can not be, `note` is
+    told so once, and the run goes on.
 
     `earlier`: records of the runs before, for the last success and the last completion.
     """
 
-    def __init__(self, path: Path, earlier: Iterable[RunRecord]) -> None:
+    def __init__(self, path: Path, earlier: Iterable[RunRecord], note: Callable[[str], None]) -> None:
         self._path = path
+        self._note = note
+        self._has_failed = False
         ended = [record for record in earlier if record.exit_code is not None]
         self._last_success = max((_moment(one) for one in ended if one.exit_code == 0), default=0.0)
         self._last_completion = max(
@@ -45,10 +52,25 @@ class MetricsFile:
         )
 
     def write(self, record: RunRecord) -> None:
-        from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+        """The file as of this record."""
+        from prometheus_client import write_to_textfile
+
+        if record.exit_code == 0:
+            self._last_success = _moment(record)
+        if record.state is RunState.COMPLETE:
+            self._last_completion = _moment(record)
+        try:
+            write_to_textfile(str(self._path), self._registry(record))
+        except OSError as error:
+            if not self._has_failed:
+                self._note(f"the metrics can not be written: {error}")
+            self._has_failed = True
+
+    def _registry(self, record: RunRecord) -> "CollectorRegistry":
+        from prometheus_client import CollectorRegistry, Gauge
 
         registry = CollectorRegistry()
-        labels = {"job": record.job_id, "seed": str(record.seed), "corpus": record.corpus_id}
+        labels = {"job_id": record.job_id, "seed": str(record.seed), "corpus": record.corpus_id}
 
         families: dict[str, Gauge] = {}
 
@@ -57,10 +79,6 @@ class MetricsFile:
                 families[name] = Gauge(f"batchrun_{name}", text, [*labels, *more], registry=registry)
             families[name].labels(**labels, **more).set(float("nan") if value is None else value)
 
-        if record.exit_code == 0:
-            self._last_success = _moment(record)
-        if record.state is RunState.COMPLETE:
-            self._last_completion = _moment(record)
         gauge("last_success_timestamp_seconds", "When a run last ended with exit code 0.", self._last_success)
         gauge("last_completion_timestamp_seconds", "When a run last completed.", self._last_completion)
         gauge("running", "Whether a run is under way.", float(record.state is RunState.RUNNING))
@@ -74,7 +92,7 @@ class MetricsFile:
             gauge("tokens", "Tokens of the run by type.", getattr(record.tokens, kind), type=kind)
         for name, text in (SCALING | OTHERS).items():
             gauge(name, text, getattr(record.metrics, name))
-        write_to_textfile(str(self._path), registry)
+        return registry
 
 
 def _moment(record: RunRecord) -> float:

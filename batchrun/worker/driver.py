@@ -7,7 +7,7 @@ from threading import Event
 
 from batchrun.engines.base import Engine
 from batchrun.records import Request
-from batchrun.worker.feeder import Feeder
+from batchrun.worker.feeder import ENDS_OF_OUTPUTS, Feeder
 from batchrun.worker.residency import Slice
 from batchrun.worker.tally import FeedingTally
 
@@ -68,7 +68,7 @@ class Driver:
             completions = self._engine.step()
             stepped_at = time.monotonic()
             slices = [self._feeder.take(completion) for completion in completions]
-            self.num_ended += len(completions)
+            self.num_ended += sum(one.finish_reason in ENDS_OF_OUTPUTS for one in completions)
             self._stays.extend(stepped_at - self._added_at.pop(one.request_id) for one in completions)
             self._count(is_hungry)
             if slices:

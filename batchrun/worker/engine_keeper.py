@@ -4,14 +4,17 @@ out of memory.
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Event
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
+from batchrun.errors import EngineUnavailableError
 
 MAX_FRUITLESS = 7
 """Deaths one after the other, with no request ended between them, after which the run is given up: two requests that
 kill an engine, one after the other, are found by six.
 """
 
+PAUSE_SECONDS = 10.0
 StartEngine = Callable[[float], Engine]
 """Starts an engine with a share of the sequences of the spec."""
 
@@ -25,12 +28,29 @@ class EngineKeeper:
         self._num_fruitless = 0
         self._before = EngineSnapshot()  # the counts of engines that died
         self.engine: Engine | None = None
+        self.label: str | None = None  # of the last engine that was there
         self.deaths: list[str] = []  # what was said of each
 
     def start(self) -> Engine:
         """Raises EngineUnavailableError where it does not start."""
-        self.engine = self._start(self._share)
-        return self.engine
+        engine = self._start(self._share)
+        self.engine, self.label = engine, engine.label
+        return engine
+
+    def restart(self, stop: Event) -> Engine | None:
+        """Another engine after one that died; None after `stop`. One that does not start is tried again after
+        PAUSE_SECONDS, as often as deaths are: the memory of one that was killed is not free at once. Raises
+        EngineDeadError where it is given up.
+        """
+        while not stop.is_set():
+            try:
+                return self.start()
+            except EngineUnavailableError as error:
+                self._num_fruitless += 1
+                if self._num_fruitless >= MAX_FRUITLESS:
+                    raise EngineDeadError(f"it does not start again: {error.reason}") from error
+            stop.wait(PAUSE_SECONDS)
+        return None
 
     def bury(self, death: EngineDeadError, *, was_fruitful: bool) -> None:
         """End what is left of an engine that died; raise its death again where another start is not worth it.
@@ -40,9 +60,9 @@ class EngineKeeper:
         self._num_fruitless = 0 if was_fruitful else self._num_fruitless + 1
         if self._num_fruitless >= MAX_FRUITLESS:
             raise death
-        if self.engine is not None:
-            self._before = _sum(self._before, self.engine.snapshot())
-            self.engine.close()
+        if (engine := self.engine) is not None:
+            engine.close()
+            self._before, self.engine = _sum(self._before, engine.snapshot()), None
         if death.is_out_of_memory:
             self._share /= 2
         self.deaths.append(str(death))
@@ -53,7 +73,8 @@ class EngineKeeper:
 
     def snapshot(self) -> EngineSnapshot:
         """Of the engine now, its counts with those of the engines before it."""
-        return self._before if self.engine is None else _sum(self._before, self.engine.snapshot())
+        engine, before = self.engine, self._before
+        return replace(before, running=0, waiting=0) if engine is None else _sum(before, engine.snapshot())
 
 
 COUNTS = (

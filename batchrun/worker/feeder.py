@@ -48,12 +48,9 @@ class Feeder:
         self._prediction = OutputPrediction(settings.edges)
         for input_tokens, output_tokens in settings.known_lengths:
             self._prediction.observe(input_tokens, output_tokens)
-        self._limits = limits
-        self._admission = Admission(limits, self._prediction)
         self._residency = settings.residency
         self._seed_of = seed_of
-        self._max_further = MAX_FURTHER * limits.max_num_seqs
-        self._max_resident = max(1, int(settings.residency.max_share * limits.max_num_seqs))
+        self._serve(limits)
         self._new: deque[Request] = deque()
         self._further: deque[Slices] = deque()  # between two slices
         self._running: dict[str, Slices] = {}
@@ -63,6 +60,12 @@ class Feeder:
         self._num_resident = 0  # running past their first slice
         self.num_admitted_tokens = 0  # of prompts, each once
         self.num_cached_again = 0  # tokens that further slices found in the engine's cache
+
+    def _serve(self, limits: EngineLimits) -> None:
+        """Feed an engine of these limits, which is empty."""
+        self._admission = Admission(limits, self._prediction)
+        self._max_further = MAX_FURTHER * limits.max_num_seqs
+        self._max_resident = max(1, int(self._residency.max_share * limits.max_num_seqs))
 
     @property
     def num_new(self) -> int:
@@ -146,7 +149,7 @@ class Feeder:
         """An engine died, and another is there: what was in it waits again, before all else. Returns the ends of what
         is given up: what was in the engine at FATAL_DEATHS of them.
         """
-        self._limits, self._admission = limits, Admission(limits, self._prediction)
+        self._serve(limits)
         in_flight, self._running, self._num_resident = list(self._running.values()), {}, 0
         self._deaths.update(slices.request_id for slices in in_flight)
         given_up = []

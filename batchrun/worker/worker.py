@@ -160,7 +160,7 @@ class Worker:
 
     @property
     def engine_label(self) -> str | None:
-        return None if self._keeper.engine is None else self._keeper.engine.label
+        return self._keeper.label
 
     def kill_engine(self) -> bool:
         """Kill the engine's processes, so that a step that hangs ends; False where it has none of its own."""
@@ -272,7 +272,9 @@ class Worker:
         self._loaded.set()
         try:
             while not self._run(engine, feeder):
-                engine = self._keeper.start()
+                if self._closing.is_set() or (another := self._keeper.restart(self._stop)) is None:
+                    break
+                engine = another
                 self._given_up += feeder.recover(engine.limits)
                 if self._given_up and feeder.is_empty:
                     self._hand_over([])

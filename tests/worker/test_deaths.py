@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from batchrun.engines.base import EngineDeadError
+from batchrun.errors import EngineUnavailableError
 from batchrun.records import Completion, ErrorType, MemoStatus, Summary
 from batchrun.worker.engine_keeper import MAX_FRUITLESS
 from batchrun.worker.worker import Worker
@@ -140,3 +141,34 @@ def test_after_a_want_of_memory_there_are_half_as_many_sequences() -> None:
     finish(worker)
     assert [1.0, 0.5] == shares
     assert 60 == len(rows)
+
+
+def test_an_engine_that_does_not_start_again_at_once_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of one that was killed is not free at once."""
+    monkeypatch.setattr("batchrun.worker.engine_keeper.PAUSE_SECONDS", 0.01)
+    worker, rows, engines, _ = run(once(30), 60)
+    start = worker._keeper._start
+    refused: list[float] = []
+
+    def hesitant(share: float) -> Mortal:
+        if len(refused) < 3:
+            refused.append(share)
+            raise EngineUnavailableError("no memory", "Wait.")
+        return start(share)  # type: ignore[return-value]
+
+    worker._keeper._start = hesitant
+    finish(worker)
+    assert (60, 3, 2) == (len(rows), len(refused), len(engines))
+
+
+def test_a_death_while_the_run_closes_starts_nothing() -> None:
+    """What was in the engine is unattempted, and the run ends."""
+    kills: list[str] = []
+    worker, rows, _, shares = run(lambda requests: bool(kills), 2000)
+    while worker.tally.computed < 20:
+        pass
+    kills.append("now")
+    worker.finish()
+    finish(worker)
+    assert [1.0] == shares
+    assert {MemoStatus.OK} == {row.status for row in rows}
