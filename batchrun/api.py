@@ -9,14 +9,13 @@ thread signals are the caller's.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchrun.errors import UsageError
-from batchrun.records import Preference, RowCounts, RunRecord, RunState
+from batchrun.records import Preference, RowCounts, RunRecord
 from batchrun.reporter import Reporter
 from batchrun.window import Window, parse_deadline, parse_duration
 
@@ -169,17 +168,10 @@ def status(job_id: str | None = None, *, home: PathOrText | None = None) -> list
 
     Raises BatchrunError where there is no such job.
     """
-    from batchrun.selection import true_state
-    from batchrun.telemetry.run_records import latest_runs
+    from batchrun.selection import standing_runs
     from batchrun.workspace import find_workspace
 
-    space = find_workspace(_text(home))
-    job_ids = [space.find_job(job_id)] if job_id else space.job_ids()
-    return [
-        _with_state(record, true_state(folder, record))
-        for each in job_ids
-        for folder, record in latest_runs(space, each)
-    ]
+    return standing_runs(find_workspace(_text(home)), job_id)
 
 
 def results(
@@ -210,11 +202,6 @@ def open_window(deadline: str | datetime | None, time_budget: str | float | None
     )
     opened.require_open()
     return opened
-
-
-def _with_state(record: RunRecord, state: RunState) -> RunRecord:
-    lost = state is RunState.INTERRUPTED and record.state is RunState.RUNNING
-    return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
 
 
 def _preference(given: str | None) -> Preference | None:

@@ -1,5 +1,6 @@
 """Which run of a job a command means: the newest of its corpora, unless told."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from batchrun.errors import ConfigError
@@ -19,6 +20,21 @@ def true_state(folder: Path, record: RunRecord) -> RunState:
     if record.state is RunState.RUNNING and not is_live(folder, record):
         return RunState.INTERRUPTED
     return record.state
+
+
+def standing_runs(workspace: Workspace, job_id: str | None = None) -> list[RunRecord]:
+    """The last run of each corpus of a job, or of all jobs, as it stands. Raises ConfigError for no such job."""
+    job_ids = [workspace.find_job(job_id)] if job_id else workspace.job_ids()
+    return [
+        _with_state(record, true_state(folder, record))
+        for each in job_ids
+        for folder, record in latest_runs(workspace, each)
+    ]
+
+
+def _with_state(record: RunRecord, state: RunState) -> RunRecord:
+    lost = state is RunState.INTERRUPTED and record.state is RunState.RUNNING
+    return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
 
 
 def last_run(workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None) -> RunRecord:

@@ -5,11 +5,11 @@ from typing import Any
 import click
 import msgspec
 
-from batchrun import api
 from batchrun.cli import options
 from batchrun.cli.console import duration
 from batchrun.cli.outcome import echo_json
 from batchrun.records import RunRecord, RunState
+from batchrun.selection import standing_runs
 
 
 @click.command(short_help="jobs, while they run or after")
@@ -23,11 +23,11 @@ def command(job_id: str | None, home: str | None, as_json: bool) -> None:
     Example:
       batchrun status summarize-1f2e3d4c --json
     """
-    runs = api.status(job_id, home=home)
+    space = options.workspace(home)
+    runs = standing_runs(space, job_id)
     if as_json:
         echo_json([_plain(record) for record in runs])
     elif not runs:
-        space = options.workspace(home)
         click.echo(f"no runs in {space.checkpoints}\nstart one: batchrun submit corpus.parquet")
     elif job_id:
         click.echo("\n\n".join(_in_full(record) for record in runs))
