@@ -72,16 +72,9 @@ GC_THRESHOLDS = (100_000, 50, 100)
 which a run of 60,000 rows on the lead engine held the GIL (`py-spy record --gil -- batchrun submit`)."""
 
 
-SWITCH_SECONDS = 0.0005
-"""How long a thread keeps the interpreter while another waits for it. At Python's 5 ms an engine in this process waits
-as long after a step, or where numpy gives the interpreter up between two (`python -m benchmarks.feeding`).
-"""
-
-
 def run() -> NoReturn:
     """The entry point: never returns, and never leaves without a number."""
     gc.set_threshold(*GC_THRESHOLDS)
-    sys.setswitchinterval(SWITCH_SECONDS)
     code = code_of(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
