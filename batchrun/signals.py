@@ -31,8 +31,9 @@ def end_with_parent() -> None:
 
 
 def answered() -> list[signal.Signals]:
-    """Those of STOPPING that are not ignored: under nohup SIGHUP is, and stays so."""
-    return [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    """STOPPING, but for a SIGHUP that is ignored: under nohup it is, and stays so."""
+    is_under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in STOPPING if not (is_under_nohup and number is signal.SIGHUP)]
 
 
 class StopRequestedError(Exception):

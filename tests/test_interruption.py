@@ -63,7 +63,9 @@ def test_a_signal_stops_in_good_order(number: signal.Signals, code: int, bench: 
     """
     corpus = bench.corpus(texts(300))
     throttled(bench, corpus, 12.0)
-    process = bench.start("submit", corpus, "--json")
+    process = bench.start(
+        "submit", corpus, "--json", preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)
+    )
     wait_for_segments(bench, process, 2)
     started = time.monotonic()
     process.send_signal(number)

@@ -1,5 +1,6 @@
 """An engine's process is bound to the process, and the thread, that started it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -63,7 +64,10 @@ def test_an_engine_speaks_to_standard_error_and_leaves_its_errors(
     monkeypatch.setenv(PARENT_PID, str(os.getpid()))
     monkeypatch.setenv(ERRORS_FILE, str(errors))
     start_child(children.speak, tmp_path).join(PATIENCE_SECONDS)
-    assert errors.read_text().splitlines() == ["out of memory", "then this"]
+    said = [json.loads(line) for line in errors.read_text().splitlines()]
+    assert [("ValueError", "out of memory"), ("", "then this")] == [
+        (one["type"], one["said"]) for one in said
+    ]
     captured = capfd.readouterr()
     assert (captured.out, "not data" in captured.err) == ("", True)
 

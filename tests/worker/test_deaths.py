@@ -32,7 +32,7 @@ def name(number: int) -> str:
 
 
 def run(
-    kills: Callable[[list[str]], bool], number: int, *, is_out_of_memory: bool = False
+    kills: Callable[[list[str]], bool], number: int, *, is_out_of_memory: bool = False, refusals: int = 0
 ) -> tuple[Worker, list[Summary], list[Mortal], list[float]]:
     """A worker that is started on documents; its rows, engines, and the shares that they were started with."""
     rows: list[Summary] = []
@@ -41,6 +41,8 @@ def run(
 
     def start(share: float) -> Mortal:
         shares.append(share)
+        if engines and len(shares) <= 1 + refusals:
+            raise EngineUnavailableError("no memory", "Wait.")
         engines.append(Mortal(kills, is_out_of_memory=is_out_of_memory))
         return engines[-1]
 
@@ -146,19 +148,9 @@ def test_after_a_want_of_memory_there_are_half_as_many_sequences() -> None:
 def test_an_engine_that_does_not_start_again_at_once_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of one that was killed is not free at once."""
     monkeypatch.setattr("batchrun.worker.engine_keeper.PAUSE_SECONDS", 0.01)
-    worker, rows, engines, _ = run(once(30), 60)
-    start = worker._keeper._start
-    refused: list[float] = []
-
-    def hesitant(share: float) -> Mortal:
-        if len(refused) < 3:
-            refused.append(share)
-            raise EngineUnavailableError("no memory", "Wait.")
-        return start(share)  # type: ignore[return-value]
-
-    worker._keeper._start = hesitant
+    worker, rows, engines, shares = run(once(30), 60, refusals=3)
     finish(worker)
-    assert (60, 3, 2) == (len(rows), len(refused), len(engines))
+    assert (60, 5, 2) == (len(rows), len(shares), len(engines))
 
 
 def test_a_death_while_the_run_closes_starts_nothing() -> None:
