@@ -286,7 +286,9 @@ class RowCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCounts:
-    """Tokens of this run: prompts, outputs, prompt tokens taken from the prefix cache, and computed again."""
+    """Tokens of the calls that ended in this run: prompts, outputs (slices of earlier runs among them), prompt tokens
+    taken from the prefix cache; and what was computed again.
+    """
 
     input: int = 0
     output: int = 0

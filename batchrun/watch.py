@@ -62,7 +62,7 @@ class Watch:
         left = self.window.seconds_to_work(self.log.record.rows.total)
         if left <= 0:
             self.worker.stop()
-        if left <= max(0.0, self.worker.stay_seconds) and not self.is_closing:
+        if left <= self.worker.stay_seconds and not self.is_closing:
             self.is_closing = True
             self.worker.finish()
             self.reporter.note(

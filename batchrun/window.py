@@ -17,7 +17,9 @@ from batchrun.errors import UsageError, WindowOverError
 OVER_FOR = timedelta(hours=12)
 """A clock time that passed less than this ago means that the window is over; one longer ago is tomorrow's."""
 PUBLISHING_SECONDS, PUBLISHED_ROWS_PER_SECOND = 2.0, 20_000
-"""What publication is given: half of the rate that `python -m benchmarks.overhead` shows on two cores."""
+"""What publication is given. On two cores 1,000,000 rows take 7 s (`python -m benchmarks.overhead`), so that there is
+room for a slower disk and for compaction before it.
+"""
 _CLOCK_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
 _NUMBER = r"(\d{1,9}(?:\.\d+)?)"
 _DURATION = re.compile(f"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")

@@ -55,3 +55,15 @@ def test_what_slices_read_again_is_no_progress() -> None:
     assert 60_000 == record.metrics.waiting_prefill_tokens
     assert 4_000 == record.tokens.recomputed
     assert [(40_000, 30_000, 40)] == [(done.read, done.written, done.running) for done in told]
+
+
+def test_what_an_earlier_run_wrote_is_not_this_runs_speed() -> None:
+    """An output of 2,000 tokens of which this run decoded the last 500 counts as 500 in its rate."""
+    record = numbers(
+        EngineSnapshot(output_tokens=500),
+        tally=Tally(ok=1, output_tokens=2000),
+        num_admitted_tokens=0,
+        num_cached_again=0,
+        num_further=0,
+    )
+    assert 500.0 == record.metrics.decode_tokens_per_second

@@ -18,7 +18,7 @@ def tell_end(
     summary_file: str | None = None,
     log_format: str = "text",
 ) -> int:
-    """Say how a run ended; returns the exit code. Raises OSError where the summary can not be written."""
+    """Say how a run ended; returns the exit code."""
     code = record.exit_code or 0
     if not (quiet and code == ExitCode.COMPLETE):
         with suppress(OSError):  # nobody reads it

@@ -68,11 +68,6 @@ class Feeder:
         self._max_resident = max(1, int(self._residency.max_share * limits.max_num_seqs))
 
     @property
-    def num_new(self) -> int:
-        """Requests that wait for their first slice."""
-        return len(self._new)
-
-    @property
     def num_further(self) -> int:
         """Outputs that wait for a slice after their first, or, after a death of the engine, for their first again."""
         return len(self._further) + len(self._suspects)

@@ -29,10 +29,6 @@ class Simulation:
     outputs: dict[str, Completion] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def recomputed_share(self) -> float:
-        return self.counts.recomputed_tokens / self.counts.computed_tokens
-
 
 def make_engine(**options: Any) -> LeadEngine:
     """A 1B-class model on a large GPU, roughly: 40,000 prefill tokens/s, 6,000 decode tokens/s."""
