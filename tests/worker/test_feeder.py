@@ -57,17 +57,20 @@ def test_output_lengths_of_earlier_runs_are_what_is_expected_first() -> None:
     assert [3, 16] == numbers
 
 
-def test_a_refusal_says_nothing_of_how_long_outputs_are() -> None:
-    """However many there are: no more is let in than if each output were as long as it may be."""
+def test_an_output_that_is_cut_off_says_nothing_of_how_long_outputs_are() -> None:
+    """By an abort or an error, however many there are: no more is let in than if each were as long as it may be."""
     requests = [make_request(f"{n}", [], [100 * n + token for token in range(64)], 400) for n in range(16)]
     feeder = Feeder(make_engine(max_num_seqs=16, kv_tokens=2000).limits, FeedingSettings(), lambda *_: 0)
     for number in range(ENOUGH):
-        feeder.offer([make_request(f"refused {number}", [], [7] * 64, 400)])
+        feeder.offer([make_request(f"cut off {number}", [], [7] * 64, 400)])
         request = feeder.next_request()
         assert request is not None
         feeder.take(
             Completion(
-                request_id=request.request_id, token_ids=[], finish_reason=FinishReason.ERROR, input_tokens=64
+                request_id=request.request_id,
+                token_ids=[1] * 5,
+                finish_reason=FinishReason.ABORT,
+                input_tokens=64,
             )
         )
     feeder.offer(requests)
