@@ -118,4 +118,4 @@ def test_a_core_that_is_killed_is_started_again(bench: Bench, corpus: Path) -> N
     assert "the engine died: the engine's process was killed (SIGKILL)" in err
     [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
     assert 1 == json.loads(path.read_bytes())["metrics"]["num_engine_deaths"]
-    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
