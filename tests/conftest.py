@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from batchrun.prompts.tokenizer import Tokenizer
 from tests.commands import Bench
+from tests.tokenizers import tokenizers_read_once
 
 # Two spinning threads on a busy machine: 5.5 s for 16 requests of the tiny Llama; one thread: 0.7 s.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,20 +38,5 @@ def bench(tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.fixture(scope="session", autouse=True)
 def _tokenizers_are_read_once() -> Iterator[None]:
-    """Most of a small run in this process would be reading one tokenizer file of 2 MB again, twice a second."""
-
-    @cache
-    def read(folder: Path, _: tuple[int, int]) -> Tokenizer:
-        return Tokenizer(folder)
-
-    def tokenizer(folder: Path) -> Tokenizer:
-        file = folder / "tokenizer.json"
-        return (
-            read(folder, (file.stat().st_mtime_ns, file.stat().st_size))
-            if file.exists()
-            else Tokenizer(folder)
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("batchrun.job.Tokenizer", tokenizer)
+    with tokenizers_read_once():
         yield

@@ -5,7 +5,10 @@ A line is in the kernel's hands before the completion is in batchrun's, so a SIG
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from batchrun.cli.main import run
 from batchrun.engines.lead import LeadEngine
@@ -19,8 +22,10 @@ def calls(path: Path) -> dict[str, int]:
     return {name: int(tokens) for name, tokens in lines}
 
 
-def main() -> None:
-    descriptor = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+@contextmanager
+def noting(path: Path) -> Iterator[None]:
+    """Every call that a lead engine of this process computes stands in `path`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     complete = LeadEngine._completion
 
     def noted(engine: LeadEngine, request: Request, output: list[int], cached_tokens: int) -> Completion:
@@ -28,8 +33,13 @@ def main() -> None:
         os.write(descriptor, f"{completion.request_id} {completion.input_tokens}\n".encode())
         return completion
 
-    LeadEngine._completion = noted  # type: ignore[method-assign, assignment]
-    run()
+    with patch.object(LeadEngine, "_completion", noted):
+        yield
+
+
+def main() -> None:
+    with noting(Path(sys.argv.pop(1))):
+        run()
 
 
 if __name__ == "__main__":

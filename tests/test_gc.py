@@ -4,8 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,31 +15,13 @@ from batchrun import atomic_file, collection
 from batchrun.planning import spool
 from batchrun.store.lock import RunLock
 from batchrun.workspace import Workspace
+from tests.ages import days_ago, days_later
 from tests.commands import Bench, Result, texts
 from tests.ledger import calls
 from tests.test_accounting import failing
 
 OLD, NEW = texts(6), [*texts(4), "one of tonight", "two of tonight"]
 """Two nights: two texts of the old one are not in the new one."""
-
-
-@contextmanager
-def days_later(days: float) -> Iterator[None]:
-    """The collection believes that time has passed."""
-    with pytest.MonkeyPatch.context() as patch:
-        now = datetime.now(UTC) + timedelta(days=days)
-        patch.setattr(collection, "_now", lambda: now)
-        yield
-
-
-@contextmanager
-def days_ago(days: float) -> Iterator[None]:
-    """What is written inside is as old."""
-    with pytest.MonkeyPatch.context() as patch:
-        moment = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
-        for module in ("runner", "preparation", "telemetry.run_records"):
-            patch.setattr(f"batchrun.{module}.timestamp", lambda: moment)
-        yield
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batchrun import atomic_file
 from batchrun.errors import OutputError
 
 METADATA_KEY = b"batchrun"
@@ -36,9 +36,7 @@ def check_target(target: Path, inputs: list[Path]) -> None:
             "Move it away, or give another path with -o.",
         )
     try:
-        probe = atomic_file.temporary_path(folder, "probe")
-        probe.touch()
-        probe.unlink()
+        TemporaryFile(dir=folder).close()  # without a name, where the file system can: a crash leaves nothing
     except OSError as error:
         raise OutputError(
             f"the folder of the output, {folder}, can not be written: {error.strerror}", "Give another -o."
