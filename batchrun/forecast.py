@@ -50,7 +50,14 @@ def forecast(
             plan = read_record(paths)
             if plan is None or plan.signature != corpus.signature(job):
                 plan = make_plan(
-                    job, paths, corpus, checkpoints, "plan", reporter, pending_since(read_runs(paths.runs))
+                    job,
+                    paths,
+                    corpus,
+                    checkpoints,
+                    "plan",
+                    reporter,
+                    reporter.planning,
+                    pending_since(read_runs(paths.runs)),
                 )
             reporter.finished()
             tokens_read = plan_settings(job, tuple(plan.variables)).tokens_read

@@ -86,9 +86,12 @@ def make_plan(
     checkpoints: Checkpoints,
     owner: str,
     reporter: Reporter,
+    progress: Callable[[int], None],
     pending_since: str,
 ) -> PlanRecord:
-    """Read the corpus once and leave a valid plan and spool. Raises CorpusError, ConfigError, OSError."""
+    """Read the corpus once and leave a valid plan and spool. `progress` is told the rows read so far, and may raise
+    to stop. Raises CorpusError, ConfigError, OSError.
+    """
     signed = given.signature(job)
     named = names_in(job.spec.prompt.instruction)
     corpus = open_corpus(given.files, given.wishes, given.limit, named)
@@ -107,7 +110,7 @@ def make_plan(
     counted = planner.plan(
         corpus.batches(),
         done_keys=lambda consume: checkpoints.settled_keys(consume, retry_all=True),
-        progress=reporter.planning,
+        progress=progress,
     )
     if given.copy is not None:
         given.copy.cleanup()

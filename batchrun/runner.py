@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
 from batchrun.engines.base import EngineDeadError
-from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError
+from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, WindowOverError
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
@@ -337,8 +337,11 @@ class Run:
 
     def _end_badly(self, error: BaseException) -> None:
         """Write the end where the disk lets us; the error that is on its way says the rest."""
-        state = RunState.INTERRUPTED if isinstance(error, InterruptedRunError) else RunState.FAILED
+        can_go_on = isinstance(error, InterruptedRunError | WindowOverError)
+        state = RunState.INTERRUPTED if can_go_on else RunState.FAILED
         reason = error.reason if isinstance(error, BatchrunError) else repr(error)
+        if isinstance(error, WindowOverError):
+            reason = error.stop_reason
         code = error.exit_code if isinstance(error, BatchrunError) else ExitCode.BUG
         try:
             self._end(state, reason, code)

@@ -23,9 +23,20 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
     with storage_errors(job.workspace.home):
         run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
 
+    def planning(num_rows: int) -> None:
+        options.window.require_open_to_plan(num_rows)
+        reporter.planning(num_rows)
+
     def fresh_plan(run: Run) -> PlanRecord:
         return make_plan(
-            job, run.paths, corpus, run.checkpoints, run.run_id, reporter, pending_since(run.previous)
+            job,
+            run.paths,
+            corpus,
+            run.checkpoints,
+            run.run_id,
+            reporter,
+            planning,
+            pending_since(run.previous),
         )
 
     def find_plan(run: Run) -> PlanRecord:

@@ -64,12 +64,18 @@ class Window:
 
     def require_open(self) -> None:
         """Raise WindowOverError where it is over."""
+        self._require(f"the window is over: it ended {self.text}", "Submit again in the next window")
+
+    def require_open_to_plan(self, num_rows: int) -> None:
+        """Raise WindowOverError where it is over before a corpus, of which so many rows are read, is planned."""
+        self._require(
+            f"the window is over: it ended {self.text}, when {num_rows:,} rows were planned",
+            "Plan before the window begins, with `batchrun plan`: submit takes the plan over",
+        )
+
+    def _require(self, reason: str, hint: str) -> None:
         if self.seconds_left() <= 0:
-            raise WindowOverError(
-                f"the window is over: it ended {self.text}",
-                "Submit again in the next window; what is finished is kept.",
-                self.stop_reason,
-            )
+            raise WindowOverError(reason, f"{hint}; what is finished is kept.", self.stop_reason)
 
     def _until_deadline(self) -> float:
         return math.inf if self.deadline is None else (self.deadline - self.now()).total_seconds()

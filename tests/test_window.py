@@ -117,12 +117,29 @@ def test_a_run_ends_in_its_window_and_goes_on_in_the_next(bench: Bench) -> None:
     assert (0, rows["pending"]) == (again.code, again.json["rows"]["computed"])
 
 
-def test_nothing_is_loaded_for_a_window_that_ends_while_planning(bench: Bench) -> None:
-    """What there is is published: rows in are rows out."""
-    done = bench.submit(bench.corpus(texts(5)), "--time-budget", "0.1s")
+def test_nothing_is_loaded_for_a_window_that_has_no_time_to_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning left only what publication needs: what there is is published, and rows in are rows out."""
+    monkeypatch.setattr("batchrun.window.PUBLISHING_SECONDS", 60.0)
+    done = bench.submit(bench.corpus(texts(5)), "--time-budget", "59s")
     assert (4, 5) == (done.code, done.json["rows"]["pending"])
     assert 5 == len(bench.output())
     assert "loading the model" not in done.err
+
+
+def test_planning_ends_with_the_window(bench: Bench) -> None:
+    """A corpus that takes longer to read than there is time: exit 4, how far it came, and no output; the next submit
+    plans from the beginning.
+    """
+    corpus = bench.corpus(texts(5))
+    done = bench.submit(corpus, "--time-budget", "0.01s")
+    assert (4, "interrupted", "time_budget") == tuple(
+        done.json[name] for name in ("exit_code", "state", "stop_reason")
+    )
+    assert "when 5 rows were planned" in done.err
+    assert not (bench.home / "corpus.summaries.parquet").exists()
+    assert [0, 5] == [(again := bench.submit(corpus)).code, again.json["rows"]["computed"]]
 
 
 @pytest.mark.parametrize(
