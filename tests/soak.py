@@ -37,7 +37,7 @@ class Soak:
     home: Path
     nights: list[Night] = field(default_factory=list)
     num_kills: int = 0
-    _rng: random.Random = field(default_factory=lambda: random.Random(5))
+    _rng: random.Random = field(default_factory=lambda: random.Random(5))  # noqa: S311 - when to kill, not a secret
 
     def night(self) -> None:
         """A corpus that is half new; its run is killed, and in the end completes."""
@@ -126,7 +126,7 @@ def soak(home: Path, model: Path, seconds: float) -> Soak:
     (home / "jobs" / "summarize.toml").write_text(SPEC.format(model=model))
     found = Soak(home=home)
     end = time.monotonic() + seconds
-    while time.monotonic() < end or len(found.nights) < 2:  # noqa: PLR2004 - the first has no files read yet
+    while time.monotonic() < end or len(found.nights) < 2:
         found.night()
     return found
 
