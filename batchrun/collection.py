@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Something to take away: a plan's folder, a spool, a file set aside, a corpus' old request telemetry, or
+    """Something to take away: a plan's folder, a spool, a file set aside, a corpus' old telemetry, or
     rows of a job's memo table.
     """
 
@@ -161,7 +161,8 @@ class _Collector:
         return Item(kind=Kind.REQUESTS, path=use.paths.requests, num_bytes=_size(*old), why=why)
 
     def _old_requests(self, paths: CorpusPaths) -> list[Path]:
-        files = sorted(paths.requests.glob("*.parquet"))
+        folders = (paths.requests, paths.timelines)
+        files = sorted(path for folder in folders for path in folder.glob("*.parquet"))
         return [path for path in files if moment(path.stat().st_mtime) < self.cutoff]
 
     def _memo(self, uses: list[CorpusUse], *, looks: bool) -> Collection:

@@ -1,7 +1,7 @@
 """How far a run is: its counts, seconds and batch metrics, from the worker as it stands."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from batchrun.engines.base import EngineSnapshot
@@ -10,6 +10,7 @@ from batchrun.memory import peak_memory_bytes
 from batchrun.planning.work import WorkCounts
 from batchrun.records import BatchMetrics, RowCounts, RunRecord, TokenCounts
 from batchrun.telemetry.gpus import Gpus, GpuUse
+from batchrun.telemetry.timeline import Sample
 from batchrun.window import Window
 from batchrun.worker.worker import Worker
 
@@ -47,6 +48,7 @@ class Progress:
         return replace(
             record,
             engine=worker.engine_label,
+            limits=_limits(worker),
             rows=self._rows(),
             tokens=self._tokens(snapshot),
             flagged=dict(worker.tally.flagged),
@@ -57,6 +59,28 @@ class Progress:
                 running=running,
             ),
             metrics=self._metrics(snapshot, running, record.first_planned_at),
+        )
+
+    def sample(self, record: RunRecord) -> Sample:
+        """What the timeline keeps of this moment; `record` is that of the moment."""
+        snapshot, feeding, metrics = self._worker.snapshot(), self._worker.feeding, record.metrics
+        seconds = record.seconds
+        return Sample(
+            seconds=seconds.planning + seconds.loading + seconds.running,
+            documents=record.rows.computed,
+            failed=self._worker.tally.failed,
+            prefill_tokens=snapshot.computed_tokens,
+            cached_tokens=snapshot.cached_tokens,
+            decode_tokens=snapshot.output_tokens,
+            padded_tokens=snapshot.padded_tokens,
+            preemptions=snapshot.num_preemptions,
+            num_steps=feeding.num_steps,
+            starved_steps=feeding.starved_steps,
+            idle_seconds=feeding.idle_seconds,
+            running=snapshot.running,
+            waiting=snapshot.waiting,
+            kv_cache_usage=snapshot.kv_cache_usage,
+            waiting_prefill_tokens=metrics.waiting_prefill_tokens,
         )
 
     def _rows(self) -> RowCounts:
@@ -129,6 +153,12 @@ class Progress:
             return self._estimate.seconds_left(done)
         tokens = done.input_tokens or done.read
         return tokens_left * done.seconds / tokens if tokens else None
+
+
+def _limits(worker: Worker) -> dict[str, int]:
+    return (
+        {} if worker.limits is None else {name: int(value) for name, value in asdict(worker.limits).items()}
+    )
 
 
 def rows_before(counts: WorkCounts) -> RowCounts:

@@ -13,6 +13,8 @@ from enum import StrEnum
 
 import msgspec
 
+from batchrun.profile import Profile
+
 
 class MemoStatus(StrEnum):
     """What the memo table says of a key."""
@@ -366,6 +368,8 @@ class RunRecord:
     metrics: BatchMetrics = field(default_factory=BatchMetrics)
     flagged: dict[str, int] = field(default_factory=dict)  # summaries of this run by flag
     warnings: list[str] = field(default_factory=list)
+    limits: dict[str, int] = field(default_factory=dict)  # the engine's own, as it gave them
+    profile: Profile | None = None  # what the run was foretold by, and is held against
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)

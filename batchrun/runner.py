@@ -42,6 +42,7 @@ from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.metrics_file import MetricsFile
 from batchrun.telemetry.requests import RequestLog, join_parts
 from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
+from batchrun.telemetry.timeline import Timeline
 from batchrun.watch import Watch
 from batchrun.watchdog import Watchdog
 from batchrun.window import Window
@@ -165,7 +166,12 @@ class Run:
         """Remove what dead runs left half-written: while the lock is held, every other run here is dead."""
         self.checkpoints.clean()
         dead = [record.run_id for record in self.previous]
-        for folder in (self.paths.runs, self.paths.requests, self.options.output.parent):
+        for folder in (
+            self.paths.runs,
+            self.paths.requests,
+            self.paths.timelines,
+            self.options.output.parent,
+        ):
             atomic_file.remove_of(folder, dead)
         join_parts(self.paths.requests, self.run_id)
 
@@ -204,7 +210,8 @@ class Run:
         config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
         self.checkpoints.compact()
         predicted = predict(self.job, work, self.reporter.note)
-        self.log.update(estimated_seconds=predicted.seconds)
+        estimate = predicted.estimate
+        self.log.update(estimated_seconds=predicted.seconds, profile=estimate and estimate.profile)
         self.reporter.note(
             f"{work.counts.to_run:,} documents ({work.counts.to_run_tokens:,} tokens) to run on "
             f"{config.kind} ({config.device}, {config.dtype}); loading the model"
@@ -226,26 +233,29 @@ class Run:
                 observe=requests.observe,
             )
             progress = Progress(
-                worker, work.counts, self.started, Gpus(config), predicted.estimate, self.options.window
+                worker, work.counts, self.started, Gpus(config), estimate, self.options.window
             )
             worker.start()
-            watch = self._watch(worker, progress)
+            timeline = Timeline(self.paths.timelines, self.run_id)
+            watch = self._watch(worker, progress, timeline)
             try:
                 watch.until_end()
             finally:
                 self.is_closing = watch.is_closing
                 self._drain(worker, progress)
+                timeline.end(progress.sample(self.log.record))
         self.signals.undefer()
 
     def _request_log(self) -> RequestLog:
         edges = self.job.spec.buckets.edges
         return RequestLog(self.paths.requests, self.run_id, self.started, partial(labels, edges))
 
-    def _watch(self, worker: Worker, progress: Progress) -> Watch:
+    def _watch(self, worker: Worker, progress: Progress, timeline: Timeline) -> Watch:
         return Watch(
             worker=worker,
             progress=progress,
             log=self.log,
+            timeline=timeline,
             reporter=self.reporter,
             signals=self.signals,
             window=self.options.window,

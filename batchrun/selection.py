@@ -22,14 +22,15 @@ def true_state(folder: Path, record: RunRecord) -> RunState:
     return record.state
 
 
+def standing(folder: Path, record: RunRecord) -> RunRecord:
+    """The record of a run with the state that it has in truth."""
+    return _with_state(record, true_state(folder, record))
+
+
 def standing_runs(workspace: Workspace, job_id: str | None = None) -> list[RunRecord]:
     """The last run of each corpus of a job, or of all jobs, as it stands. Raises ConfigError for no such job."""
     job_ids = [workspace.find_job(job_id)] if job_id else workspace.job_ids()
-    return [
-        _with_state(record, true_state(folder, record))
-        for each in job_ids
-        for folder, record in latest_runs(workspace, each)
-    ]
+    return [standing(folder, record) for each in job_ids for folder, record in latest_runs(workspace, each)]
 
 
 def _with_state(record: RunRecord, state: RunState) -> RunRecord:

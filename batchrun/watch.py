@@ -9,6 +9,7 @@ from batchrun.progress import Progress
 from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
 from batchrun.telemetry.run_records import RunLog
+from batchrun.telemetry.timeline import Timeline
 from batchrun.watchdog import Watchdog
 from batchrun.window import Window
 from batchrun.worker.worker import Worker
@@ -28,6 +29,7 @@ class Watch:
     worker: Worker
     progress: Progress
     log: RunLog
+    timeline: Timeline
     reporter: Reporter
     signals: StopSignals
     window: Window
@@ -48,6 +50,7 @@ class Watch:
                 self._tell_deaths()
                 self._mind_the_engine()
                 self.log.record = self.progress.of(self.log.record)
+                self.timeline.add(self.progress.sample(self.log.record))
                 self.reporter.running(self.log.record)
                 if time.monotonic() - written >= RECORD_SECONDS:
                     written = time.monotonic()

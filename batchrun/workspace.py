@@ -48,6 +48,11 @@ class CorpusPaths:
         return self.checkpoint / "runs"
 
     @property
+    def timelines(self) -> Path:
+        """How the batch completion metrics of each run went, a small file each."""
+        return self.checkpoint / "timelines"
+
+    @property
     def requests(self) -> Path:
         """Request telemetry, a file a run: for diagnosis, and nobody misses it."""
         return self.checkpoint / "requests"

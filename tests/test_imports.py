@@ -33,6 +33,7 @@ LAYERS = (
         "verification",
         "diagnosis",
         "selection",
+        "insight",
         "collection",
         "succession",
         "usage",

@@ -34,7 +34,7 @@ DEFAULT_DAYS = 30
 def command(job_id: str | None, days: int, yes: bool, home: str | None, as_json: bool, quiet: bool) -> int:
     """List what no run of the last days needs, of all jobs or of JOB_ID, with its size; with --yes take it away:
     plans of corpora that were not used, with their spools; spools of completed plans without a failed row;
-    damaged segments set aside; request telemetry as old; and summaries of documents that stand in no plan that is left. They are
+    damaged segments set aside; telemetry as old; and summaries of documents that stand in no plan that is left. They are
     computed again should their text come back.
 
     Run records and job.json stay. Nothing of a corpus that a run holds is touched, nor are the summaries of its

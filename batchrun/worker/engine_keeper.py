@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import Event
 
-from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
+from batchrun.engines.base import Engine, EngineDeadError, EngineLimits, EngineSnapshot
 from batchrun.errors import EngineUnavailableError
 
 MAX_FRUITLESS = 7
@@ -29,12 +29,13 @@ class EngineKeeper:
         self._before = EngineSnapshot()  # the counts of engines that died
         self.engine: Engine | None = None
         self.label: str | None = None  # of the last engine that was there
+        self.limits: EngineLimits | None = None  # its own
         self.deaths: list[str] = []  # what was said of each
 
     def start(self) -> Engine:
         """Raises EngineUnavailableError where it does not start."""
         engine = self._start(self._share)
-        self.engine, self.label = engine, engine.label
+        self.engine, self.label, self.limits = engine, engine.label, engine.limits
         return engine
 
     def restart(self, stop: Event) -> Engine | None:

@@ -18,7 +18,7 @@ from threading import Event, Lock, Semaphore, Thread
 
 import msgspec
 
-from batchrun.engines.base import Engine, EngineDeadError, EngineSnapshot
+from batchrun.engines.base import Engine, EngineDeadError, EngineLimits, EngineSnapshot
 from batchrun.records import Document, Observation, Request, Summary
 from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
@@ -157,6 +157,11 @@ class Worker:
             self._keeper.close()
             driver.join(seconds)
         return not driver.is_alive()
+
+    @property
+    def limits(self) -> EngineLimits | None:
+        """Of the engine that runs, or ran last; None before the first is there."""
+        return self._keeper.limits
 
     @property
     def engine_label(self) -> str | None:

@@ -1,0 +1,27 @@
+-- percentiles: of the requests in some files, by length of input and by sequences running at their end
+WITH requests AS (
+    SELECT
+        *,
+        CASE WHEN input_tokens < 1024 THEN 0 WHEN input_tokens < 8192 THEN 1
+             WHEN input_tokens < 32768 THEN 2 ELSE 3 END AS length,
+        CAST(ceil(log2(greatest(running, 1))) AS INTEGER) AS concurrency,
+        CASE WHEN output_tokens > 1 THEN decode_ms / (output_tokens - 1) END AS tpot_ms
+    FROM read_parquet($files)
+)
+SELECT
+    length,
+    concurrency,
+    count(*) AS num_requests,
+    count(itl_p50) AS num_itl,
+    avg(input_tokens) AS input_tokens,
+    avg(output_tokens) AS output_tokens,
+    quantile_cont(queue_ms, [0.5, 0.95, 0.99]) AS queue_ms,
+    quantile_cont(prefill_ms, [0.5, 0.95, 0.99]) AS prefill_ms,
+    quantile_cont(ttft_ms, [0.5, 0.95, 0.99]) AS ttft_ms,
+    quantile_cont(tpot_ms, [0.5, 0.95, 0.99]) AS tpot_ms,
+    quantile_cont(itl_p50, [0.5, 0.95, 0.99]) AS itl_p50,
+    quantile_cont(itl_p95, [0.5, 0.95, 0.99]) AS itl_p95
+FROM requests
+WHERE error_type IS NULL
+GROUP BY GROUPING SETS ((length), (concurrency), (length, concurrency))
+ORDER BY ALL NULLS LAST

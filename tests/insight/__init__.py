@@ -1,0 +1,1 @@
+"""Insight: what is read from what runs have left."""
