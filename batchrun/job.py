@@ -10,7 +10,7 @@ import msgspec
 
 from batchrun import engines
 from batchrun import spec as specs
-from batchrun.engines.base import EngineConfig
+from batchrun.engines.base import EngineConfig, Owner
 from batchrun.errors import ConfigError
 from batchrun.model import Model, find_model
 from batchrun.prompts.frames import Prompts, job_prompts
@@ -139,15 +139,15 @@ class Job:
             created_at=timestamp(),
         )
 
-    def engine_config(self, *, accept_engine: bool, owner: str) -> EngineConfig:
+    def engine_config(self, *, accept_engine: bool, owner: Owner) -> EngineConfig:
         """What to start the engine with; what `auto` is here is frozen by the first run of the job.
 
         Raises EngineUnavailableError where no engine is installed, and ConfigError (78) where this
         machine resolves `auto` differently, unless `accept_engine`.
         """
         here = self.resolve()
-        self._freeze(here, accept_engine=accept_engine, owner=owner)
-        return self.config_for(here)
+        self._freeze(here, accept_engine=accept_engine, owner=owner.run_id)
+        return self.config_for(here, owner)
 
     def resolve(self) -> Resolved:
         """What `auto` is on this machine. Raises EngineUnavailableError and ConfigError."""
@@ -157,7 +157,7 @@ class Job:
         device, dtype = engines.resolve_device_and_dtype(kind, engine.dtype)
         return Resolved(kind=kind, dtype=dtype, device=device)
 
-    def config_for(self, here: Resolved) -> EngineConfig:
+    def config_for(self, here: Resolved, owner: Owner | None = None) -> EngineConfig:
         """What to start the engine with where `auto` is `here`."""
         engine = self.spec.engine
         return EngineConfig(
@@ -171,6 +171,7 @@ class Job:
             samples=self.spec.output.temperature > 0,
             speculation=engine.speculation,
             options=dict(engine.options),
+            owner=owner,
         )
 
     def _freeze(self, here: Resolved, *, accept_engine: bool, owner: str) -> None:

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
-from batchrun.engines.base import EngineDeadError
+from batchrun.engines.base import EngineDeadError, Owner
 from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, WindowOverError
+from batchrun.engines.processes import started_here
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.planning import spool
@@ -99,6 +100,10 @@ class Run:
         self.checkpoints = Checkpoints(job.paths, self.run_id)
         self.worker: Worker | None = None
         self.is_closing = False  # the window ends: nothing more is admitted
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(run_id=self.run_id, lock=self.lock.path)
 
     def _export(self) -> Callable[[RunRecord], None]:
         path = self.options.metrics_file
@@ -201,7 +206,7 @@ class Run:
             output_tokens=[output for _, output in known_lengths],
             max_tokens=self.job.spec.output.max_tokens,
         )
-        config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
+        config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self._owner)
         self.checkpoints.compact()
         predicted = predict(self.job, work, self.reporter.note)
         self.log.update(estimated_seconds=predicted.seconds)
@@ -224,6 +229,7 @@ class Run:
                 start_engine=lambda share: engines.start(config.with_sequences(share)),
                 commit=self.checkpoints.commit,
                 observe=requests.observe,
+                loading=partial(started_here, self.run_id),
             )
             progress = Progress(
                 worker, work.counts, self.started, Gpus(config), predicted.estimate, self.options.window
@@ -250,6 +256,7 @@ class Run:
             signals=self.signals,
             window=self.options.window,
             watchdog=Watchdog(self.job.spec.engine.stall_seconds),
+            load_seconds=self.job.spec.engine.load_seconds,
             places_of=self._places_of,
         )
 
@@ -363,5 +370,8 @@ class Run:
 
     def _tell_damages(self, first: int = 0) -> None:
         for damage in self.checkpoints.damages[first:]:
-            self.reporter.note(str(damage))
-            self.log.update(warnings=[*self.log.record.warnings, str(damage)])
+            self._warn(str(damage))
+
+    def _warn(self, told: str) -> None:
+        self.reporter.note(told)
+        self.log.update(warnings=[*self.log.record.warnings, told])
