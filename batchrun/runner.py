@@ -21,6 +21,7 @@ from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRun
 from batchrun.engines.processes import started_here
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
+from batchrun.orphans import orphans
 from batchrun.planning import spool
 from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
@@ -142,6 +143,7 @@ class Run:
     def _phases(
         self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
     ) -> RunRecord:
+        self._tell_orphans()
         self._clean()
         self.checkpoints.intact_segments()
         self._tell_damages()
@@ -371,6 +373,10 @@ class Run:
     def _tell_damages(self, first: int = 0) -> None:
         for damage in self.checkpoints.damages[first:]:
             self._warn(str(damage))
+
+    def _tell_orphans(self) -> None:
+        for orphan in orphans(self._owner):
+            self._warn(f"{orphan}. {orphan.hint}")
 
     def _warn(self, told: str) -> None:
         self.reporter.note(told)

@@ -46,6 +46,7 @@ LAYERS = (
         "watchdog",
         "room",
         "defaults",
+        "orphans",
     },
     {"corpus", "planning", "worker", "store", "telemetry"},
     {"engines", "prompts"},
