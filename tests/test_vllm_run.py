@@ -12,6 +12,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from batchrun.orphans import orphans
 from tests.commands import Bench, set_engine, texts
 
 pytestmark = pytest.mark.engine
@@ -175,3 +176,20 @@ def test_a_run_that_is_terminated_while_it_loads_leaves_no_process(bench: Bench,
     _, err = process.communicate(timeout=60)
     assert 75 == process.returncode, err
     assert [] == psutil.wait_procs(children, timeout=15)[1]
+
+
+def test_a_core_that_outlives_its_run_is_named(bench: Bench, corpus: Path) -> None:
+    """SIGKILL of a run whose core hangs before it could bind itself to its parent: all that is left is named, and
+    what ends it is said.
+    """
+    process, children = loading(bench, corpus)
+    process.kill()
+    process.wait()
+    [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
+    [left] = [orphan for orphan in orphans() if orphan.run_id == path.stem]
+    for process_id in left.process_ids:
+        os.kill(process_id, signal.SIGKILL)
+    assert set(left.process_ids) <= {child.pid for child in children}
+    assert left.memory_bytes > 1 << 20
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+    assert path.stem not in {orphan.run_id for orphan in orphans()}
