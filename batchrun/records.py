@@ -357,6 +357,7 @@ class RunRecord:
     started_at: str = ""
     updated_at: str = ""
     first_planned_at: str | None = None
+    window_ends_at: str | None = None  # by its deadline or its time budget
     compared_with: str | None = None  # the completed run that `rows.departed` counts from
     to_run: int = 0
     estimated_seconds: float | None = None  # of `seconds.running`, as foretold before the run

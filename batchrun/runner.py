@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
 from batchrun.engines.base import EngineDeadError, Owner
-from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, WindowOverError
 from batchrun.engines.processes import started_here
+from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, WindowOverError
+from batchrun.holding import take_lock
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
 from batchrun.orphans import orphans
@@ -37,7 +38,6 @@ from batchrun.room import require_room
 from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
-from batchrun.store.lock import RunLock
 from batchrun.store.stored_rows import nested_calls, partial_outputs
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
@@ -82,7 +82,7 @@ class Run:
         self.reporter = reporter
         self.signals = StopSignals()
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        self.lock = RunLock(self.paths.lock, self.run_id, barrier=job.paths.collection_lock)
+        self.lock = take_lock(self.paths, self.run_id, barrier=job.paths.collection_lock)
         self.previous = read_runs(self.paths.runs)
         self.started = time.monotonic()
         record = RunRecord(
@@ -96,6 +96,7 @@ class Run:
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=timestamp(),
+            window_ends_at=options.window.ends_at,
         )
         self.log = RunLog(self.paths.runs, record, self._export())
         self.checkpoints = Checkpoints(job.paths, self.run_id)

@@ -5,36 +5,37 @@ from pathlib import Path
 
 from batchrun.errors import ConfigError
 from batchrun.records import RunRecord, RunState
-from batchrun.store.lock import holder_of
-from batchrun.telemetry.run_records import latest_runs
+from batchrun.store.lock import UNKNOWN, holder_of
+from batchrun.telemetry.run_records import latest_runs, read_run
 from batchrun.workspace import Workspace
 
 
 def is_live(folder: Path, record: RunRecord) -> bool:
-    """Whether the run goes on: it says so, and its lock is held."""
-    return record.state is RunState.RUNNING and holder_of(folder / "lock") is not None
-
-
-def true_state(folder: Path, record: RunRecord) -> RunState:
-    """The state of a run; one that says `running` and holds no lock was interrupted."""
-    if record.state is RunState.RUNNING and not is_live(folder, record):
-        return RunState.INTERRUPTED
-    return record.state
+    """Whether the run goes on: it holds the lock of its corpus, whatever its record says."""
+    holder = holder_of(folder / "lock")
+    if holder is None:
+        return False
+    is_unnamed = holder.run_id == UNKNOWN
+    return record.state is RunState.RUNNING if is_unnamed else holder.run_id == record.run_id
 
 
 def standing_runs(workspace: Workspace, job_id: str | None = None) -> list[RunRecord]:
     """The last run of each corpus of a job, or of all jobs, as it stands. Raises ConfigError for no such job."""
     job_ids = [workspace.find_job(job_id)] if job_id else workspace.job_ids()
     return [
-        _with_state(record, true_state(folder, record))
-        for each in job_ids
-        for folder, record in latest_runs(workspace, each)
+        _as_it_stands(folder, record) for each in job_ids for folder, record in latest_runs(workspace, each)
     ]
 
 
-def _with_state(record: RunRecord, state: RunState) -> RunRecord:
-    lost = state is RunState.INTERRUPTED and record.state is RunState.RUNNING
-    return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
+def _as_it_stands(folder: Path, last: RunRecord) -> RunRecord:
+    """The run that holds the lock, be it not the newest by the clock; else the last, which goes on no more."""
+    holder = holder_of(folder / "lock")
+    record = (holder and read_run(folder / "runs", holder.run_id)) or last
+    if is_live(folder, record):
+        return replace(record, state=RunState.RUNNING, stop_reason=None, exit_code=None)
+    if record.state is RunState.RUNNING:
+        return replace(record, state=RunState.INTERRUPTED, stop_reason="killed")
+    return record
 
 
 def last_run(workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None) -> RunRecord:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from batchrun.clock import duration
 from batchrun.errors import BatchrunError, ExitCode
+from batchrun.holding import percent_done
 from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
 
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINE_SECONDS = 30.0
-FINE_BELOW = 90
-"""Seconds, or minutes, up to which a duration is said in that unit."""
 
 
 def show_error(error: BatchrunError, log_format: str = "text") -> None:
@@ -91,7 +91,7 @@ class JsonReporter(LineReporter):
                 message=progress_text(record),
                 job_id=record.job_id,
                 run_id=record.run_id,
-                percent_done=round(100 * record.rows.computed / max(1, record.to_run), 1),
+                percent_done=percent_done(record),
                 seconds_remaining=record.metrics.seconds_to_completion,
                 rows_failed=record.rows.failed,
             )
@@ -151,21 +151,10 @@ class TerminalReporter(Reporter):
 def progress_text(record: RunRecord) -> str:
     """A run under way in one line."""
     rows, metrics = record.rows, record.metrics
-    share = f"{rows.computed / record.to_run:.0%}" if record.to_run else "0%"
     left = (
         ""
         if metrics.seconds_to_completion is None
         else f", about {duration(metrics.seconds_to_completion)} left"
     )
     rates = f"{metrics.prefill_tokens_per_second:,.0f} prefill and {metrics.decode_tokens_per_second:,.0f} decode tokens/s"
-    return (
-        f"{rows.computed:,} of {record.to_run:,} documents ({share}), {rows.failed:,} failed, {rates}{left}"
-    )
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`."""
-    if seconds < FINE_BELOW:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < FINE_BELOW else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{rows.computed:,} of {record.to_run:,} documents ({int(percent_done(record))}%), {rows.failed:,} failed, {rates}{left}"

@@ -4,8 +4,9 @@ from contextlib import suppress
 
 import click
 
-from batchrun.cli.console import duration, say_json
+from batchrun.cli.console import say_json
 from batchrun.cli.outcome import echo_json, summary, write_summary
+from batchrun.clock import duration
 from batchrun.errors import ExitCode
 from batchrun.records import RunRecord, RunState
 

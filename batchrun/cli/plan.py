@@ -7,8 +7,9 @@ import msgspec
 
 from batchrun import api
 from batchrun.cli import options
-from batchrun.cli.console import console, duration
+from batchrun.cli.console import console
 from batchrun.cli.outcome import echo_json
+from batchrun.clock import duration
 
 if TYPE_CHECKING:
     from batchrun.fit import Fit

@@ -48,6 +48,11 @@ def read_runs(folder: Path) -> list[RunRecord]:
     return sorted((record for record in found if record), key=lambda record: record.started_at)
 
 
+def read_run(folder: Path, run_id: str) -> RunRecord | None:
+    """The record of one run, or None where there is none, or a damaged one."""
+    return _read(folder / f"{run_id}.json")
+
+
 def _read(path: Path) -> RunRecord | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunRecord)
