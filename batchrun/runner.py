@@ -359,8 +359,7 @@ class Run:
             self.reporter.note(f"the run record {self.log.path} can not be written: {failure}")
         if isinstance(error, DamageError):
             atomic_file.remove(self.paths.plan_record)  # so that the next submit plans anew
-        if isinstance(error, BatchrunError):
-            error.record = self.log.record
+        error.record = self.log.record  # type: ignore[attr-defined] # of a bug too: the summary has its run
 
     def _timed(self, phase: str, task: Callable[[], T]) -> T:
         started = time.monotonic()

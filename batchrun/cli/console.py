@@ -30,6 +30,15 @@ def show_error(error: BatchrunError, log_format: str = "text") -> None:
         _show(error)
 
 
+def say(text: str, log_format: str) -> None:
+    """A line of the log."""
+    if log_format == "json":
+        say_json(message=text)
+        return
+    with suppress(OSError):  # nobody reads it
+        click.echo(f"batchrun: {text}", err=True)
+
+
 def say_json(**fields: Any) -> None:
     """A line of the log as an object, with its time."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,10 +1,8 @@
 """The last words of a run."""
 
-from contextlib import suppress
-
 import click
 
-from batchrun.cli.console import say_json
+from batchrun.cli.console import say
 from batchrun.cli.outcome import echo_json, summary, write_summary
 from batchrun.clock import duration
 from batchrun.errors import ExitCode
@@ -22,13 +20,9 @@ def tell_end(
     """Say how a run ended; returns the exit code."""
     code = record.exit_code or 0
     if not (quiet and code == ExitCode.COMPLETE):
-        with suppress(OSError):  # nobody reads it
-            for line in end_lines(record):
-                if log_format == "json":
-                    say_json(message=line)
-                else:
-                    click.echo(f"batchrun: {line}", err=True)
-    write_summary(summary_file, summary(record))
+        for line in end_lines(record):
+            say(line, log_format)
+    write_summary(summary_file, summary(record), log_format)
     is_published = record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER
     if as_json:
         echo_json(summary(record))

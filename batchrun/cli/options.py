@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from batchrun.cli.manner import LOG_FORMAT_VARIABLE
 from batchrun.records import Preference
 from batchrun.workspace import Workspace, find_workspace
 
@@ -87,6 +88,8 @@ log_format = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
+    envvar=LOG_FORMAT_VARIABLE,
+    show_envvar=True,
     help="json: each line of the log an object.",
 )
 accept_engine = click.option(
