@@ -180,7 +180,12 @@ class Job:
         frozen = record.resolved
         if frozen is None:
             job_file.write(self.paths.job_record, msgspec.structs.replace(record, resolved=here), owner)
-        elif (frozen.kind, frozen.dtype) != (here.kind, here.dtype) and not accept_engine:
+        elif not accept_engine:
+            self.check_resolved(frozen, here)
+
+    def check_resolved(self, frozen: Resolved, here: Resolved) -> None:
+        """Raise ConfigError where this machine resolves to another engine or dtype than the job was begun with."""
+        if (frozen.kind, frozen.dtype) != (here.kind, here.dtype):
             raise ConfigError(
                 f"job {self.job_id} was begun with {frozen.kind} in {frozen.dtype} on {frozen.device}; "
                 f"this machine resolves to {here.kind} in {here.dtype} on {here.device}: "

@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All on stderr."""
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -28,6 +29,11 @@ def show_error(error: BatchrunError, log_format: str = "text") -> None:
         return
     with suppress(OSError):  # nobody reads it
         _show(error)
+
+
+def styled(text: str, **style: Any) -> str:
+    """With colours, unless NO_COLOR is set; click takes them away where there is no terminal."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
 
 
 def say(text: str, log_format: str) -> None:
