@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINE_SECONDS = 30.0
+WIDE, LEAST_BAR = 80, 8
+"""Columns of a terminal that does not say how many it has, and of a bar that still shows something."""
 
 
 def show_error(error: BatchrunError, log_format: str = "text") -> None:
@@ -113,7 +115,9 @@ class JsonReporter(LineReporter):
 
 
 class TerminalReporter(Reporter):
-    """A tqdm bar for planning, one for running."""
+    """A line that is drawn anew: for planning, for loading, which both go when they are over, and a tqdm bar for
+    running, which stays.
+    """
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -126,21 +130,14 @@ class TerminalReporter(Reporter):
             self._bar.write(f"batchrun: {text}", file=sys.stderr)
 
     def planning(self, num_rows: int) -> None:
-        bar = self._show("planning", unit=" rows", total=None)
-        bar.update(num_rows - bar.n)
+        self._draw("planning", f"planning: {num_rows:,} rows read [{{elapsed}}]", done=num_rows)
 
     def running(self, record: RunRecord) -> None:
         if record.engine is None:
+            self._draw("loading", "loading the model [{elapsed}]", done=self._bar.n + 1 if self._bar else 0)
             return
-        bar = self._show("summarizing", unit=" docs", total=record.to_run)
-        failed = f", {record.rows.failed:,} failed" if record.rows.failed else ""
-        left = record.metrics.seconds_to_completion
-        rate = f"{record.metrics.prefill_tokens_per_second:,.0f}+{record.metrics.decode_tokens_per_second:,.0f} tok/s"
-        bar.set_postfix_str(
-            f"{rate}{failed}{'' if left is None else ', ' + duration(left) + ' left'}", refresh=False
-        )
-        bar.update(record.rows.computed - bar.n)
-        bar.refresh()
+        self._draw("running", bar_text(record, _columns()), done=record.rows.computed, total=record.to_run)
+        self._bar.refresh()
 
     def finished(self) -> None:
         if self._bar is not None:
@@ -148,19 +145,40 @@ class TerminalReporter(Reporter):
             self._bar = None
             self._phase = ""
 
-    def _show(self, phase: str, *, unit: str, total: int | None) -> Any:
+    def _draw(self, phase: str, shape: str, *, done: int, total: int | None = None) -> None:
+        """Within a tenth of a second of the last time it is only noted."""
         if self._phase != phase:
             from tqdm import tqdm
 
             self.finished()
-            shape = (
-                None if total is None else "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
-            )
             self._bar = tqdm(
-                desc=phase, unit=unit, total=total, file=sys.stderr, bar_format=shape, dynamic_ncols=True
+                total=total, file=sys.stderr, bar_format=shape, dynamic_ncols=True, leave=total is not None
             )
             self._phase = phase
-        return self._bar
+        self._bar.bar_format = shape
+        self._bar.update(done - self._bar.n)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDE
+    except OSError:
+        return WIDE
+
+
+def bar_text(record: RunRecord, columns: int) -> str:
+    """The format, for tqdm, of a bar of LEAST_BAR or more, and of what fits beside it, the most important first."""
+    rows, metrics = record.rows, record.metrics
+    text = f"{rows.computed:,} of {record.to_run:,}"
+    left, is_done = metrics.seconds_to_completion, rows.computed >= record.to_run
+    parts = [] if left is None or is_done else [f"{duration(left)} left"]
+    parts += [f"{rows.failed:,} failed"] if rows.failed else []
+    rates = f"{metrics.prefill_tokens_per_second:,.0f} in, {metrics.decode_tokens_per_second:,.0f} out"
+    room = columns - len("100%|| ") - LEAST_BAR
+    for part in (*parts, f"{rates} tokens/s"):
+        if len(text) + len(part) + 2 <= room:
+            text += f", {part}"
+    return f"{int(percent_done(record)):3d}%|{{bar}}| {text}"
 
 
 def progress_text(record: RunRecord) -> str:
