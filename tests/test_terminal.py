@@ -10,12 +10,13 @@ import subprocess
 import sys
 import termios
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from batchrun.cli.console import LINE_SECONDS, LineReporter, bar_text
-from batchrun.records import BatchMetrics, RowCounts, RunRecord, RunState
+from batchrun.records import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, RunState
 from tests.commands import Bench, texts
 
 
@@ -166,14 +167,15 @@ def test_without_a_terminal_a_line_at_most_every_half_minute(capsys: pytest.Capt
     now = [0.0]
     reporter = LineReporter(clock=lambda: now[0])
     run = record_of(250, seconds_left=720.0)
-    for _ in range(10 * int(LINE_SECONDS)):
-        now[0] += 0.25
-        reporter.running(run)
+    loading = replace(run, engine=None, seconds=PhaseSeconds(loading=45.0))
+    for second in range(3 * int(LINE_SECONDS)):
+        now[0] = second + 1
+        reporter.running(run if second > LINE_SECONDS else loading)
     told = capsys.readouterr().err.splitlines()
     line = (
         "batchrun: 250 of 1,000 documents (25%), 0 failed, 0 prefill and 0 decode tokens/s, about 12 min left"
     )
-    assert [line] * 2 == told
+    assert ["batchrun: loading the model for 45 s by now", line, line] == told
 
 
 @pytest.mark.parametrize(

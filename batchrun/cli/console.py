@@ -86,7 +86,7 @@ class LineReporter(Reporter):
             self.note(f"planning: {num_rows:,} rows read")
 
     def running(self, record: RunRecord) -> None:
-        if record.engine is not None and self._is_due():
+        if self._is_due():
             self.note(progress_text(record))
 
     def _is_due(self) -> bool:
@@ -103,7 +103,7 @@ class JsonReporter(LineReporter):
         say_json(message=text)
 
     def running(self, record: RunRecord) -> None:
-        if record.engine is not None and self._is_due():
+        if self._is_due():
             say_json(
                 message=progress_text(record),
                 job_id=record.job_id,
@@ -183,11 +183,9 @@ def bar_text(record: RunRecord, columns: int) -> str:
 
 def progress_text(record: RunRecord) -> str:
     """A run under way in one line."""
-    rows, metrics = record.rows, record.metrics
-    left = (
-        ""
-        if metrics.seconds_to_completion is None
-        else f", about {duration(metrics.seconds_to_completion)} left"
-    )
+    rows, metrics, left = record.rows, record.metrics, record.metrics.seconds_to_completion
+    if record.engine is None:
+        return f"loading the model for {duration(record.seconds.loading)} by now"
     rates = f"{metrics.prefill_tokens_per_second:,.0f} prefill and {metrics.decode_tokens_per_second:,.0f} decode tokens/s"
-    return f"{rows.computed:,} of {record.to_run:,} documents ({int(percent_done(record))}%), {rows.failed:,} failed, {rates}{left}"
+    told = f"{rows.computed:,} of {record.to_run:,} documents ({int(percent_done(record))}%), {rows.failed:,} failed, {rates}"
+    return told if left is None or rows.computed >= record.to_run else f"{told}, about {duration(left)} left"
