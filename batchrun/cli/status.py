@@ -120,4 +120,4 @@ def _in_full(record: RunRecord) -> str:
     }
     if record.state in next_step:
         facts["next"] = next_step[record.state]
-    return "\n".join(f"{name + ':':<10} {value}" for name, value in facts.items())
+    return "\n".join(f"{name + ':':<10} {value}" for name, value in facts.items() if value != "-")
