@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -159,7 +160,8 @@ def _misused(error: click.ClickException, manner: Manner) -> int:
     if manner.log_format == "json":
         show_error(said, "json")
     else:
-        error.show()
+        with suppress(OSError):
+            error.show()
     conclude(manner, failure_summary(said))
     return said.exit_code
 
@@ -179,7 +181,8 @@ def _broken(error: Exception, manner: Manner) -> int:
     if manner.log_format == "json":
         say_json(message=repr(error), hint=hint, exit_code=int(ExitCode.BUG), traceback=trace)
     else:
-        click.echo(trace, err=True, nl=False)
+        with suppress(OSError):  # nobody reads it
+            click.echo(trace, err=True, nl=False)
         say(hint, "text")
     record = getattr(error, "record", None)
     blank = blank_summary(RunState.FAILED, repr(error), ExitCode.BUG)

@@ -24,19 +24,17 @@ def manner_of(group: click.Group, arguments: Sequence[str]) -> Manner:
     the environment says in which form its error is told.
     """
     place = next((place for place, word in enumerate(arguments) if not word.startswith("-")), None)
-    named = None if place is None else arguments[place]
-    command = None if named is None else group.get_command(click.Context(group), named)
-    if command is None or place is None:
-        is_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
-        return Manner(log_format="json" if is_json else "text")
-    with suppress(click.ClickException):
-        context = command.make_context(
-            named,
-            list(arguments[place + 1 :]),
-            resilient_parsing=True,
-            ignore_unknown_options=True,
-            allow_extra_args=True,
-        )
-        found = {name: value for name, value in context.params.items() if value is not None}
-        return Manner(**{name: found[name] for name in Manner.__dataclass_fields__ if name in found})
-    return Manner()
+    with suppress(Exception):  # whatever is wrong there, the command itself comes to it and tells it
+        named = None if place is None else group.get_command(click.Context(group), arguments[place])
+        if named is not None and place is not None:
+            return _read(named, arguments[place], list(arguments[place + 1 :]))
+    is_json = os.environ.get(LOG_FORMAT_VARIABLE) == "json"
+    return Manner(log_format="json" if is_json else "text")
+
+
+def _read(command: click.Command, name: str, arguments: list[str]) -> Manner:
+    context = command.make_context(
+        name, arguments, resilient_parsing=True, ignore_unknown_options=True, allow_extra_args=True
+    )
+    found = {name: value for name, value in context.params.items() if value is not None}
+    return Manner(**{name: found[name] for name in Manner.__dataclass_fields__ if name in found})

@@ -58,6 +58,32 @@ def test_a_second_run_is_told_who_holds_it(tmp_path: Path) -> None:
         kill(process)
 
 
+@pytest.mark.parametrize(
+    ("written", "reason", "hint"),
+    [
+        (
+            '{"run_id": "far", "pid": 7, "host": "elsewhere", "since": "2026-11-29T22:00:00+00:00"}',
+            "run far (process 7 on elsewhere), since 2026-11-",
+            "kill -TERM 7 on elsewhere.",
+        ),
+        ("", "a run that has not said yet who it is", "kill -TERM its process."),
+    ],
+    ids=["of another host", "not yet written"],
+)
+def test_a_holder_is_told_as_far_as_it_is_known(written: str, reason: str, hint: str, tmp_path: Path) -> None:
+    """On shared storage it may run elsewhere; and between taking a lock and writing its name there is a moment."""
+    path = tmp_path / "lock"
+    process = start_holder(path)
+    try:
+        path.write_text(written)
+        with pytest.raises(LockedError) as raised:
+            RunLock(path, "mine")
+    finally:
+        kill(process)
+    assert reason in raised.value.reason
+    assert hint in raised.value.hint
+
+
 def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
     """After SIGKILL it is free at once, without any flag."""
     path = tmp_path / "lock"
