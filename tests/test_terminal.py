@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def throttled(bench: Bench, number: int, seconds: float) -> Path:
     corpus = bench.corpus(texts(number))
     tokens = bench.run("plan", corpus, "--json").json["counts"]["to_run_tokens"]
     bench.write_spec(options=f"prefill_tokens_per_s = {tokens / seconds:.0f}")
+    shutil.rmtree(bench.home / "checkpoints")  # so that the run plans
     return corpus
 
 
@@ -103,6 +105,7 @@ def test_a_terminal_has_a_bar_that_ends_cleanly(columns: int, bench: Bench) -> N
     [bar] = [number for number, line in enumerate(lines) if "%|" in line]
     assert re.match(r"100%\|█+\| 300 of 300", lines[bar])
     assert lines[bar + 1].startswith("batchrun: complete: 300 rows: 300 ok")
+    assert "planning: 300 rows read" in received
     assert "planning" not in "".join(lines)
     assert ["corpus.summaries.parquet", ""] == ["".join(lines)[-24:], lines[-1]]
 
