@@ -10,6 +10,7 @@ import xxhash
 
 from batchrun import atomic_file
 from batchrun.errors import ConfigError
+from batchrun.seal import content_hash, decode, encode
 
 DEFAULT_MAX_MODEL_LEN = 8192
 
@@ -29,6 +30,7 @@ class Model:
     folder: Path
     content: str
     config: dict[str, Any]
+    notes: tuple[str, ...] = ()  # on how it was found, for a person
 
     @property
     def max_position_embeddings(self) -> int | None:
@@ -51,7 +53,7 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
 
     `record` keeps what was resolved. Raises ConfigError where the model can not be had.
     """
-    known = _read_record(record)
+    known, notes = _read_record(record)
     before = msgspec.json.encode(known)
     folder = base / os.path.expanduser(name)
     if folder.is_dir():
@@ -61,17 +63,20 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
         folder, commit = _from_hub(name, revision, known)
         config = _read_config(folder)
         content = f"{name}@{commit}"
-    if msgspec.json.encode(known) != before:
+    if notes or msgspec.json.encode(known) != before:
         atomic_file.make_folder(record.parent)
-        atomic_file.write_bytes(record, msgspec.json.encode(known), "models")
-    return Model(name=name, folder=folder, content=content, config=config)
+        atomic_file.write_bytes(record, encode(known), "models")
+    return Model(name=name, folder=folder, content=content, config=config, notes=notes)
 
 
-def _read_record(record: Path) -> ModelsRecord:
+def _read_record(record: Path) -> tuple[ModelsRecord, tuple[str, ...]]:
     try:
-        return msgspec.json.decode(record.read_bytes(), type=ModelsRecord)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return ModelsRecord()
+        return decode(record.read_bytes(), ModelsRecord), ()
+    except FileNotFoundError:
+        return ModelsRecord(), ()
+    except msgspec.MsgspecError as error:
+        told = f"{record} is damaged ({error}) and made anew: files of models are hashed, hub revisions resolved again"
+        return ModelsRecord(), (told,)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -106,12 +111,9 @@ def _file_hash(path: Path, known: ModelsRecord) -> str:
     cached = known.hashes.get(str(path.absolute()))
     if cached is not None and cached[:4] == stamp:
         return cached[4]
-    content = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            content.update(block)
-    known.hashes[str(path.absolute())] = (*stamp, content.hexdigest())
-    return content.hexdigest()
+    content = content_hash(path)
+    known.hashes[str(path.absolute())] = (*stamp, content)
+    return content
 
 
 def _from_hub(name: str, revision: str, known: ModelsRecord) -> tuple[Path, str]:

@@ -59,6 +59,7 @@ LAYERS = (
         "database",
         "storage",
         "scratch",
+        "seal",
         "keys",
         "machine",
         "memory",
