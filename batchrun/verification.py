@@ -103,7 +103,7 @@ def _corpus(
     try:
         plan = read_intact(paths)
     except DamageError as error:
-        yield Finding(what=str(paths.plan_record), problem=error.reason)
+        yield Finding(what=str(error.path), problem=error.reason)
         return
     if plan is None and is_retired(paths):
         yield Finding(what=f"{paths.checkpoint} (its plan was taken away by gc)")

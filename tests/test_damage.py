@@ -206,9 +206,9 @@ UNNAMED = {
     "segment": {"gone"},
     "run record": {"gone"},
     "job.json": {"renamed", "gone"},  # then there is no job, and submit makes it
-    "output": {"renamed", "gone"},
+    "output": {"flipped in its foot", "renamed", "gone"},  # a letter of its metadata
     "spool part": {"renamed", "gone"},
-    "requests": {"swapped", "renamed", "gone"},
+    "requests": {"flipped in its foot", "swapped", "renamed", "gone"},
     "models.json": {"renamed", "gone"},
     "profile": set(DAMAGES),  # told where there is something to foretell
     "spec": {"flipped in its head", "flipped in its middle", "flipped in its foot", "swapped"},

@@ -193,4 +193,5 @@ def damaged(path: Any, error: Exception) -> DamageError:
     return DamageError(
         f"{path} is damaged or gone: {str(error).splitlines()[0]}",
         "Submit the corpus again: the plan is made anew, and nothing that is finished is computed again.",
+        path,
     )
