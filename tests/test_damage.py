@@ -200,18 +200,19 @@ DAMAGES: dict[str, Callable[[Path, Path], object]] = {
     "renamed": lambda path, _: path.rename(path.with_name("renamed" + path.suffix)),
     "gone": lambda path, _: path.unlink(),
 }
+FLIPS = [name for name in DAMAGES if name.startswith("flipped")]
 ALONE = {("models.json", "swapped")}
 UNNAMED = {
     # What nobody can know of, or nothing depends on.
     "segment": {"gone"},
     "run record": {"gone"},
     "job.json": {"renamed", "gone"},  # then there is no job, and submit makes it
-    "output": {"flipped in its foot", "renamed", "gone"},  # a letter of its metadata
+    "output": {*FLIPS, "renamed", "gone"},  # more metadata than pages in a file this small
     "spool part": {"renamed", "gone"},
     "requests": {"flipped in its foot", "swapped", "renamed", "gone"},
     "models.json": {"renamed", "gone"},
     "profile": set(DAMAGES),  # told where there is something to foretell
-    "spec": {"flipped in its head", "flipped in its middle", "flipped in its foot", "swapped"},
+    "spec": {*FLIPS, "swapped"},
 }
 
 
@@ -256,6 +257,27 @@ def test_a_file_is_damaged(
     assert COMPLETE == checked.code, checked.err
     if damage not in UNNAMED.get(kind, ()):
         assert is_named(path, said), said
+
+
+def test_a_flip_in_the_data_of_an_output_is_found(
+    scene: Scene, tiny_llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a column that no plan and no memo table has."""
+    shutil.rmtree(scene.home)
+    shutil.copytree(scene.pristine["complete"], scene.home)
+    bench = Bench(scene.home, tiny_llama, capsys, writes_spec=False)
+    path = bench.home / "corpus.summaries.parquet"
+    good = path.read_bytes()
+    group = pq.read_metadata(path).row_group(0)
+    for column in (group.column(number) for number in range(group.num_columns)):
+        if column.path_in_schema in {"doc_id", "engine"}:
+            last = column.data_page_offset + column.total_compressed_size - 1
+            if column.dictionary_page_offset is not None:
+                last -= column.data_page_offset - column.dictionary_page_offset
+            path.write_bytes(good[:last] + bytes([good[last] ^ 1]) + good[last + 1 :])
+            found = bench.run("verify", job_of(bench))
+            assert INTERRUPTED == found.code, column.path_in_schema
+            assert f"DAMAGED  {path}" in found.err
 
 
 def do_as_told(result: Result, kind: str, path: Path, kept: bytes) -> None:
