@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from batchrun.fit import Fit, fit
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.planning.plan import PlanRecord
 from batchrun.planning.work import Work, WorkCounts, WorkOutline
 from batchrun.prediction import outline_of, predict
-from batchrun.preparation import CorpusInput, longest_document, make_plan, plan_settings
+from batchrun.preparation import CorpusInput, known_plan, longest_document, make_plan, plan_settings
 from batchrun.records import ErrorType, Preference
 from batchrun.reporter import Reporter
 from batchrun.storage import storage_errors
@@ -42,12 +42,14 @@ def forecast(
     prefer: Preference | None = None,
 ) -> Forecast:
     """Plan a corpus, or find it planned, without running it. Raises BatchrunError."""
+    for told in job.model.notes:
+        reporter.note(told)
     paths = job.paths.corpus(corpus.corpus_id)
     lock = RunLock(paths.lock, "plan", barrier=job.paths.collection_lock)
     try:
         with storage_errors(job.workspace.home):
             checkpoints = Checkpoints(job.paths, "plan")
-            plan = read_record(paths)
+            plan = known_plan(paths, reporter.note)
             if plan is None or plan.signature != corpus.signature(job):
                 plan = make_plan(
                     job,

@@ -10,6 +10,7 @@ import xxhash
 
 from batchrun import atomic_file
 from batchrun.errors import ConfigError
+from batchrun.seal import content_hash, decode, encode
 
 DEFAULT_MAX_MODEL_LEN = 8192
 DOWNLOADED = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -31,6 +32,7 @@ class Model:
     folder: Path
     content: str
     config: dict[str, Any]
+    notes: tuple[str, ...] = ()  # on how it was found, for a person
 
     @property
     def weight_bytes(self) -> int:
@@ -58,7 +60,7 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
 
     `record` keeps what was resolved. Raises ConfigError where the model can not be had.
     """
-    known = _read_record(record)
+    known, notes = _read_record(record)
     before = msgspec.json.encode(known)
     folder = base / os.path.expanduser(name)
     if folder.is_dir():
@@ -68,10 +70,10 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
         folder, commit = _from_hub(name, revision, known)
         config = _read_config(folder)
         content = f"{name}@{commit}"
-    if msgspec.json.encode(known) != before:
+    if notes or msgspec.json.encode(known) != before:
         atomic_file.make_folder(record.parent)
-        atomic_file.write_bytes(record, msgspec.json.encode(known), "models")
-    return Model(name=name, folder=folder, content=content, config=config)
+        atomic_file.write_bytes(record, encode(known), "models")
+    return Model(name=name, folder=folder, content=content, config=config, notes=notes)
 
 
 def look_for_model(name: str, revision: str, base: Path, record: Path) -> Model | None:
@@ -81,7 +83,7 @@ def look_for_model(name: str, revision: str, base: Path, record: Path) -> Model 
     `content` is empty where a folder's files were not hashed as they are. Raises ConfigError for no model folder, no
     hub id, and an id that is not here where HF_HUB_OFFLINE forbids to download it.
     """
-    known = _read_record(record)
+    known, _ = _read_record(record)
     folder = base / os.path.expanduser(name)
     if folder.is_dir():
         content = f"xxh3:{_content_hash(folder, known)}" if _is_hashed(folder, known) else ""
@@ -93,11 +95,14 @@ def look_for_model(name: str, revision: str, base: Path, record: Path) -> Model 
     return Model(name=name, folder=folder, content=content, config=_read_config(folder))
 
 
-def _read_record(record: Path) -> ModelsRecord:
+def _read_record(record: Path) -> tuple[ModelsRecord, tuple[str, ...]]:
     try:
-        return msgspec.json.decode(record.read_bytes(), type=ModelsRecord)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return ModelsRecord()
+        return decode(record.read_bytes(), ModelsRecord), ()
+    except FileNotFoundError:
+        return ModelsRecord(), ()
+    except msgspec.MsgspecError as error:
+        told = f"{record} is damaged ({error}) and made anew: files of models are hashed, hub revisions resolved again"
+        return ModelsRecord(), (told,)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -145,12 +150,9 @@ def _file_hash(path: Path, known: ModelsRecord) -> str:
     cached = known.hashes.get(str(path.absolute()))
     if cached is not None and cached[:4] == stamp:
         return cached[4]
-    content = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            content.update(block)
-    known.hashes[str(path.absolute())] = (*stamp, content.hexdigest())
-    return content.hexdigest()
+    content = content_hash(path)
+    known.hashes[str(path.absolute())] = (*stamp, content)
+    return content
 
 
 def _cached(name: str, revision: str) -> Path | None:

@@ -11,10 +11,11 @@ from batchrun.corpus.corpus import ColumnWishes, Corpus, open_corpus, signature
 from batchrun.corpus.files import STDIN, CorpusFile
 from batchrun.corpus.inputs import find_files
 from batchrun.corpus.standard_input import copy
+from batchrun.errors import DamageError
 from batchrun.job import Job
 from batchrun.planning.departures import keep_plan
 from batchrun.planning.measure import PlanSettings
-from batchrun.planning.plan import PlanRecord, encode_types, write_record
+from batchrun.planning.plan import PlanRecord, encode_types, hashes_of, read_intact, write_record
 from batchrun.planning.planner import Counted, Planner
 from batchrun.prompts.frames import names_in
 from batchrun.reporter import Reporter
@@ -79,6 +80,15 @@ def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | N
     )
 
 
+def known_plan(paths: CorpusPaths, tell: Callable[[str], None]) -> PlanRecord | None:
+    """The corpus' plan, or None where it is to be made; one that is damaged is told."""
+    try:
+        return read_intact(paths)
+    except DamageError as error:
+        tell(f"{error.reason}; the corpus is planned anew")
+        return None
+
+
 def make_plan(
     job: Job,
     paths: CorpusPaths,
@@ -126,6 +136,8 @@ def make_plan(
         planned_at=timestamp(),
         pending_since=pending_since,
         inputs=given.inputs,
+        hashes=hashes_of(paths),
+        follows=before.number if before is not None else 0,
     )
     write_record(paths, record, owner)
     _tell_duplicate_ids(counted, reporter.note)

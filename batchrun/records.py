@@ -356,6 +356,7 @@ class RunRecord:
     host: str = ""
     started_at: str = ""
     updated_at: str = ""
+    number: int = 0  # rises from run to run of a job, whatever the clock says; 0: of an older version
     first_planned_at: str | None = None
     window_ends_at: str | None = None  # by its deadline or its time budget
     compared_with: str | None = None  # the completed run that `rows.departed` counts from
@@ -367,6 +368,3 @@ class RunRecord:
     metrics: BatchMetrics = field(default_factory=BatchMetrics)
     flagged: dict[str, int] = field(default_factory=dict)  # summaries of this run by flag
     warnings: list[str] = field(default_factory=list)
-
-    def to_json(self) -> bytes:
-        return msgspec.json.encode(self)

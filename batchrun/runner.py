@@ -39,11 +39,12 @@ from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.stored_rows import nested_calls, partial_outputs
+from batchrun.store.target import check_folder
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.metrics_file import MetricsFile
 from batchrun.telemetry.requests import RequestLog, join_parts
-from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
+from batchrun.telemetry.run_records import RunLog, damaged_records, next_number, read_runs, timestamp
 from batchrun.watch import Watch
 from batchrun.watchdog import Watchdog
 from batchrun.window import Window
@@ -97,6 +98,7 @@ class Run:
             host=socket.gethostname(),
             started_at=timestamp(),
             window_ends_at=options.window.ends_at,
+            number=next_number(job.workspace, job.job_id),
         )
         self.log = RunLog(self.paths.runs, record, self._export())
         self.checkpoints = Checkpoints(job.paths, self.run_id)
@@ -145,6 +147,8 @@ class Run:
         self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
     ) -> RunRecord:
         self._tell_orphans()
+        for told in self.job.model.notes:
+            self.warn(told)
         self._clean()
         self.checkpoints.intact_segments()
         self._tell_damages()
@@ -154,7 +158,7 @@ class Run:
         except DamageError as error:
             if replan is None:
                 raise
-            self.reporter.note(error.reason)
+            self.warn(f"{error.reason}; the corpus is planned anew")
             plan = self._timed("planning", lambda: replan(self))
             work = self._open_work(plan)
         with work:
@@ -172,6 +176,9 @@ class Run:
     def _clean(self) -> None:
         """Remove what dead runs left half-written: while the lock is held, every other run here is dead."""
         self.checkpoints.clean()
+        for path in damaged_records(self.paths.runs):
+            aside = atomic_file.set_aside(path, self.job.paths.damaged)
+            self.warn(f"run record {path} is damaged; set aside as {aside}: nothing of it is believed")
         dead = [record.run_id for record in self.previous]
         for folder in (self.paths.runs, self.paths.requests, self.options.output.parent):
             atomic_file.remove_of(folder, dead)
@@ -317,6 +324,7 @@ class Run:
             self.log.update(rows=rows, compared_with=found.run_id)
 
     def _publish(self, plan: PlanRecord) -> RowCounts:
+        check_folder(self.options.output.parent)  # it was there at the start; a night has passed
         return publish_plan(self.job, self.paths, plan, self.checkpoints, self.options.output, self.run_id)
 
     def _cut_spool(self) -> None:
@@ -372,12 +380,13 @@ class Run:
 
     def _tell_damages(self, first: int = 0) -> None:
         for damage in self.checkpoints.damages[first:]:
-            self._warn(str(damage))
+            self.warn(str(damage))
 
     def _tell_orphans(self) -> None:
         for orphan in orphans(self._owner):
-            self._warn(f"{orphan}. {orphan.hint}")
+            self.warn(f"{orphan}. {orphan.hint}")
 
-    def _warn(self, told: str) -> None:
-        self.reporter.note(told)
-        self.log.update(warnings=[*self.log.record.warnings, told])
+    def warn(self, text: str) -> None:
+        """Say it, and keep it in the run record."""
+        self.reporter.note(text)
+        self.log.update(warnings=[*self.log.record.warnings, text])

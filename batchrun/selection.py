@@ -6,7 +6,7 @@ from pathlib import Path
 from batchrun.errors import ConfigError
 from batchrun.records import RunRecord, RunState
 from batchrun.store.lock import UNKNOWN, holder_of
-from batchrun.telemetry.run_records import latest_runs, read_run
+from batchrun.telemetry.run_records import damaged_records, latest_runs, read_run
 from batchrun.workspace import Workspace
 
 
@@ -21,10 +21,25 @@ def is_live(folder: Path, record: RunRecord) -> bool:
 
 def standing_runs(workspace: Workspace, job_id: str | None = None) -> list[RunRecord]:
     """The last run of each corpus of a job, or of all jobs, as it stands. Raises ConfigError for no such job."""
-    job_ids = [workspace.find_job(job_id)] if job_id else workspace.job_ids()
     return [
-        _as_it_stands(folder, record) for each in job_ids for folder, record in latest_runs(workspace, each)
+        _as_it_stands(folder, record)
+        for each in _job_ids(workspace, job_id)
+        for folder, record in latest_runs(workspace, each)
     ]
+
+
+def damaged_runs(workspace: Workspace, job_id: str | None = None) -> list[Path]:
+    """Records of the same that are damaged, and with them what they would say."""
+    return [
+        path
+        for each in _job_ids(workspace, job_id)
+        for folder in workspace.corpora_of(each)
+        for path in damaged_records(folder / "runs")
+    ]
+
+
+def _job_ids(workspace: Workspace, job_id: str | None) -> list[str]:
+    return [workspace.find_job(job_id)] if job_id else workspace.job_ids()
 
 
 def _as_it_stands(folder: Path, last: RunRecord) -> RunRecord:

@@ -7,7 +7,7 @@ from typing import Any
 from batchrun.documents import plain_values
 from batchrun.errors import InterruptedRunError
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, is_retired, read_record
+from batchrun.planning.plan import PlanRecord, is_retired, read_intact
 from batchrun.publication import failed_of_plan, publish_plan
 from batchrun.records import RowCounts
 from batchrun.storage import storage_errors
@@ -40,9 +40,9 @@ def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
 
 
 def finished_plan(job: Job, corpus_id: str) -> PlanRecord:
-    """The corpus' valid plan. Raises InterruptedRunError where it is not planned to the end."""
+    """The corpus' valid plan. Raises InterruptedRunError where it is not planned to the end, or damaged."""
     paths = job.paths.corpus(corpus_id)
-    plan = read_record(paths)
+    plan = read_intact(paths)
     if plan is None and is_retired(paths):
         raise InterruptedRunError(
             f"the plan of this corpus was not used for long, and gc took it away from {paths.checkpoint}",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from batchrun.errors import DamageError
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, read_record
-from batchrun.preparation import CorpusInput, make_plan
+from batchrun.planning.plan import PlanRecord, read_intact, read_record
+from batchrun.preparation import CorpusInput, known_plan, make_plan
 from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
 from batchrun.runner import Run, RunOptions
@@ -41,7 +41,7 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
 
     def find_plan(run: Run) -> PlanRecord:
         job.register(run.run_id, reporter.note, lambda job_id: count_ok(job, job_id))
-        known = read_record(run.paths)
+        known = known_plan(run.paths, run.warn)
         if known is None or known.signature != corpus.signature(job):
             return fresh_plan(run)
         for note in known.notes:
@@ -61,7 +61,7 @@ def resume(job: Job, last: RunRecord, options: RunOptions, reporter: Reporter) -
         run = Run(job, last.corpus_id, last.corpus, options, reporter)
 
     def find_plan(run: Run) -> PlanRecord:
-        known = read_record(run.paths)
+        known = read_intact(run.paths)
         if known is None:
             raise DamageError(
                 f"there is no finished plan in {run.paths.checkpoint}", "Submit the corpus again to plan it."

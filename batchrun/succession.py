@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from batchrun.job import Job
 from batchrun.planning.departures import Departures, count_departures, plan_of
 from batchrun.records import RunRecord, RunState
-from batchrun.telemetry.run_records import read_runs
+from batchrun.telemetry.run_records import order, read_runs
 from batchrun.workspace import CorpusPaths, JobPaths
 
 
@@ -44,7 +44,7 @@ def find_succession(job: Job, corpus_id: str) -> Succession | None:
 def _newest_of_others(paths: JobPaths, corpus_id: str) -> RunRecord | None:
     others = [folder for folder in paths.corpora.glob("*") if folder.name != corpus_id]
     completed = [run for folder in others if (run := last_complete(read_runs(folder / "runs")))]
-    return max(completed, key=lambda run: (run.updated_at, run.run_id), default=None)
+    return max(completed, key=order, default=None)
 
 
 def _compare(job: JobPaths, now: CorpusPaths, before: RunRecord) -> Departures | None:

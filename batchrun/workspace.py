@@ -136,6 +136,11 @@ class Workspace:
     def job(self, job_id: str, seed: int) -> JobPaths:
         return JobPaths(job=self.checkpoints / job_id, spools=self.buckets / job_id, seed=seed)
 
+    def corpora_of(self, job_id: str) -> list[Path]:
+        """The folders of a job's corpora, over its seeds."""
+        seeds = self.job(job_id, 0).seeds()
+        return [path for seed in seeds for path in sorted(self.job(job_id, seed).corpora.glob("*"))]
+
     def job_ids(self) -> list[str]:
         return sorted(path.parent.name for path in self.checkpoints.glob("*/job.json"))
 

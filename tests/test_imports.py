@@ -61,6 +61,7 @@ LAYERS = (
         "database",
         "storage",
         "scratch",
+        "seal",
         "keys",
         "machine",
         "memory",

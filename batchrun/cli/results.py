@@ -57,6 +57,8 @@ def command(
     full_id = space.find_job(job_id)
     last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
     job = reopen_job(space, full_id, seed=last.seed)
+    for told in job.model.notes:
+        click.echo(f"batchrun: {told}", err=True)
     if output is None:
         counts = _list(failed_rows(job, last.corpus_id), as_json=as_json)
         _tell_counts(full_id, counts, as_json=as_json)

@@ -10,7 +10,7 @@ from batchrun.cli.outcome import echo_json
 from batchrun.clock import duration, local_time, seconds_since, since
 from batchrun.holding import how_far, percent_done
 from batchrun.records import RunRecord, RunState
-from batchrun.selection import standing_runs
+from batchrun.selection import damaged_runs, standing_runs
 
 
 @click.command(short_help="jobs, while they run or after")
@@ -26,6 +26,10 @@ def command(job_id: str | None, home: str | None, as_json: bool) -> None:
     """
     space = options.workspace(home)
     runs = standing_runs(space, job_id)
+    for path in damaged_runs(space, job_id):
+        click.echo(
+            f"batchrun: run record {path} is damaged; the next run of its corpus sets it aside", err=True
+        )
     if as_json:
         echo_json([_plain(record) for record in runs])
     elif not runs:

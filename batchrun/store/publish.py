@@ -148,7 +148,13 @@ def _planned_keys(plan: pq.ParquetFile) -> Iterator[pa.Table]:
 
 
 def _write(publication: Publication, parts: Partitions, temporary: Path, counts: Counter[str]) -> None:
-    with pq.ParquetWriter(temporary, _schema(publication), compression="zstd", compression_level=1) as writer:
+    with pq.ParquetWriter(
+        temporary,
+        _schema(publication),
+        compression="zstd",
+        compression_level=1,
+        write_page_checksum=True,
+    ) as writer:
         for table in _tables(publication, parts):
             writer.write_table(table)
             for item in pc.value_counts(table["status"]).to_pylist():
