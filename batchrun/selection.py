@@ -5,6 +5,7 @@ from pathlib import Path
 
 from batchrun.errors import ConfigError
 from batchrun.records import RunRecord, RunState
+from batchrun.shard import Shard
 from batchrun.store.lock import holder_of
 from batchrun.telemetry.run_records import latest_runs
 from batchrun.workspace import Workspace
@@ -37,15 +38,26 @@ def _with_state(record: RunRecord, state: RunState) -> RunRecord:
     return replace(record, state=state, stop_reason="killed" if lost else record.stop_reason)
 
 
-def last_run(workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None) -> RunRecord:
-    """The newest run of a job, of one seed or corpus where given. Raises ConfigError where there is none."""
+def last_run(
+    workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None, shard: Shard | None = None
+) -> RunRecord:
+    """The newest run of a job, of one seed, corpus or shard where given; the id of a whole corpus stands for its
+    shards, too. Raises ConfigError where there is none.
+    """
     records = [record for _, record in latest_runs(workspace, job_id)]
     wanted = [
         record
         for record in records
-        if seed in (None, record.seed) and (corpus_id is None or record.corpus_id.startswith(corpus_id))
+        if seed in (None, record.seed)
+        and shard in (None, record.shard)
+        and any(name.startswith(corpus_id or "") for name in (record.corpus_id, record.whole_id or ""))
     ]
     if wanted:
         return wanted[-1]
-    known = ", ".join(f"seed {record.seed} corpus {record.corpus_id}" for record in records) or "none"
+    known = ", ".join(map(_name, records)) or "none"
     raise ConfigError(f"job {job_id} has no such run; its runs: {known}", "Submit a corpus to it first.")
+
+
+def _name(record: RunRecord) -> str:
+    shard = f" shard {record.shard}" if record.shard else ""
+    return f"seed {record.seed} corpus {record.corpus_id}{shard}"

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from batchrun.database import DatabaseError
 from batchrun.errors import BatchrunError
 from batchrun.planning import spool
-from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_record
+from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_record, statuses_of
 from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
 from batchrun.selection import is_live
+from batchrun.shard import Shard
 from batchrun.storage import storage_errors
 from batchrun.store import segments
 from batchrun.store.audit import Audit
@@ -96,6 +97,8 @@ def _corpus(
         return
     found = list(_plan(paths, plan))
     yield from found
+    if plan.shard is not None and not any(each.problem for each in found):
+        yield from _shard(paths, plan, plan.shard, record, audit)
     if record.state is not RunState.COMPLETE or not record.output or any(each.problem for each in found):
         return
     writer = writers.get(record.output, record.run_id)
@@ -103,6 +106,21 @@ def _corpus(
         yield Finding(what=f"{record.output} (run {writer} has published another output there since)")
         return
     yield _output(Path(record.output), paths, plan, record, audit)
+
+
+def _shard(
+    paths: CorpusPaths, plan: PlanRecord, shard: Shard, record: RunRecord, audit: Audit
+) -> Iterator[Finding]:
+    """A completed shard has no output to be held against: its rows are, and all have a verdict."""
+    if record.state is not RunState.COMPLETE or plan.planned_at > record.updated_at:
+        return
+    rows = audit.count_rows(statuses_of(paths.plan), shard.of)[shard.ordinal]
+    problem = _books(record, rows.total, plan.num_to_account)
+    if problem is None and rows.pending:
+        problem = (
+            f"{rows.pending:,} of {rows.total:,} rows are in no segment, and run {record.run_id} completed"
+        )
+    yield Finding(what=f"shard {shard} of {paths.checkpoint} ({rows.total:,} rows)", problem=problem)
 
 
 def _segment(path: Path) -> Finding:

@@ -7,6 +7,7 @@ import msgspec
 
 from batchrun.cli import options
 from batchrun.cli.console import duration
+from batchrun.cli.ending import resume_command
 from batchrun.cli.outcome import echo_json
 from batchrun.records import RunRecord, RunState
 from batchrun.selection import standing_runs
@@ -49,7 +50,7 @@ def _table(runs: list[RunRecord]) -> str:
             _done(record),
             _left(record),
             record.started_at[:16].replace("T", " "),
-            record.corpus[0],
+            record.corpus[0] + (f" shard {record.shard}" if record.shard else ""),
         )
         for record in runs
     ]
@@ -77,6 +78,7 @@ def _in_full(record: RunRecord) -> str:
         "job": f"{record.job_id}, seed {record.seed}, run {record.run_id}",
         "state": record.state + (f" ({record.stop_reason})" if record.stop_reason else ""),
         "corpus": f"{', '.join(record.corpus)} (id {record.corpus_id})",
+        "shard": f"{record.shard} of corpus {record.whole_id}" if record.shard else "-",
         "output": record.output or "-",
         "engine": record.engine or "-",
         "rows": f"{rows.total:,}: {rows.ok:,} ok, {rows.failed:,} failed, {rows.skipped:,} skipped, {rows.reused:,} "
@@ -94,7 +96,7 @@ def _in_full(record: RunRecord) -> str:
         "updated": record.updated_at,
     }
     next_step = {
-        RunState.INTERRUPTED: f"batchrun resume {record.job_id}",
+        RunState.INTERRUPTED: resume_command(record),
         RunState.FAILED: "see the state; then submit again",
     }
     if record.state in next_step:
