@@ -115,9 +115,11 @@ class Job:
             )
         if known is None:
             self._say_changes(note, count_ok)
-            job_file.write(self.paths.job_record, self._record(), owner)
-        elif known.spec != self.spec:
-            job_file.write(self.paths.job_record, msgspec.structs.replace(known, spec=self.spec), owner)
+        job_file.update(
+            self.paths.job_record,
+            lambda found: msgspec.structs.replace(found or self._record(), spec=self.spec),
+            owner,
+        )
 
     def _say_changes(self, note: Callable[[str], None], count_ok: Callable[[str], int]) -> None:
         before = job_file.last_of_name(self.workspace, self.name)
@@ -175,12 +177,14 @@ class Job:
         )
 
     def _freeze(self, here: Resolved, *, accept_engine: bool, owner: str) -> None:
-        record = job_file.read(self.paths.job_record)
-        assert record is not None, "a job is registered before it runs"
-        frozen = record.resolved
-        if frozen is None:
-            job_file.write(self.paths.job_record, msgspec.structs.replace(record, resolved=here), owner)
-        elif not accept_engine:
+
+        def freeze(record: JobRecord | None) -> JobRecord:
+            assert record is not None, "a job is registered before it runs"
+            return msgspec.structs.replace(record, resolved=record.resolved or here)
+
+        frozen = job_file.update(self.paths.job_record, freeze, owner).resolved
+        assert frozen is not None
+        if not accept_engine:
             self.check_resolved(frozen, here)
 
     def check_resolved(self, frozen: Resolved, here: Resolved) -> None:

@@ -20,6 +20,7 @@ from batchrun.planning.planner import Counted, Planner
 from batchrun.prompts.frames import names_in
 from batchrun.reporter import Reporter
 from batchrun.scratch import scratch_folder
+from batchrun.shard import WHOLE, CorpusName, Shard
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.target import is_batchrun_output
 from batchrun.succession import last_complete
@@ -43,13 +44,20 @@ class CorpusInput:
     files: list[CorpusFile]
     wishes: ColumnWishes
     limit: int | None
+    shard: Shard | None = None
     notes: list[str] = field(default_factory=list)
     copy: "TemporaryDirectory[str] | None" = None
 
     @property
-    def corpus_id(self) -> str:
+    def name(self) -> CorpusName:
         """Standard input has no path of its own: it is one corpus wherever it is read."""
-        return corpus_id([STDIN_PATH if given == STDIN else given for given in self.given], self.limit)
+        paths = [STDIN_PATH if given == STDIN else given for given in self.given]
+        return CorpusName(
+            corpus_id=corpus_id(paths, self.limit, self.shard),
+            corpus=self.given,
+            shard=self.shard,
+            whole_id=corpus_id(paths, self.limit) if self.shard else None,
+        )
 
     @property
     def inputs(self) -> list[str]:
@@ -61,7 +69,9 @@ class CorpusInput:
         return signature(self.files, self.wishes, self.limit) | {"edges": list(job.spec.buckets.edges)}
 
 
-def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | None) -> CorpusInput:
+def find_corpus(
+    job: Job, given: list[str], wishes: ColumnWishes, limit: int | None, shard: Shard | None = None
+) -> CorpusInput:
     """Expand the inputs; columns not named by option are those of the spec. `-` is standard input, which is
     copied to disk. Raises CorpusError, and OSError where the disk fails.
     """
@@ -76,7 +86,13 @@ def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | N
             folder.cleanup()
         raise
     return CorpusInput(
-        given=given, files=found.files, wishes=wishes, limit=limit, notes=found.notes, copy=folder
+        given=given,
+        files=found.files,
+        wishes=wishes,
+        limit=limit,
+        shard=shard,
+        notes=found.notes,
+        copy=folder,
     )
 
 
@@ -116,6 +132,7 @@ def make_plan(
         owner=owner,
         tokenizer=job.tokenizer,
         settings=plan_settings(job, tuple(corpus.variables)),
+        shard=given.shard or WHOLE,
     )
     counted = planner.plan(
         corpus.batches(),
@@ -138,6 +155,8 @@ def make_plan(
         inputs=given.inputs,
         hashes=hashes_of(paths),
         follows=before.number if before is not None else 0,
+        shard=given.shard,
+        num_own_rows=counted.num_own if given.shard else None,
     )
     write_record(paths, record, owner)
     _tell_duplicate_ids(counted, reporter.note)

@@ -8,10 +8,12 @@ in columns (the corpus' batches, the plan, the memo table) stays in Arrow and nu
 here are for what moves one at a time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 import msgspec
+
+from batchrun.shard import CorpusName, Shard
 
 
 class MemoStatus(StrEnum):
@@ -278,6 +280,11 @@ class RowCounts:
     computed: int = 0
     departed: int = 0
 
+    def __add__(self, other: "RowCounts") -> "RowCounts":
+        return RowCounts(
+            **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        )
+
     @property
     def is_balanced(self) -> bool:
         """Whether every row has exactly one status."""
@@ -340,7 +347,10 @@ class BatchMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One submission of a corpus to a job, as it stands; rewritten while the run goes on."""
+    """One submission of a corpus, or of a shard of it, to a job, as it stands; rewritten while the run goes on.
+
+    `rows` of a shard are its own. A shard has no `output`, and `whole_id` is the id of the corpus it is a share of.
+    """
 
     job_id: str
     run_id: str
@@ -348,6 +358,8 @@ class RunRecord:
     corpus_id: str
     corpus: list[str]
     state: RunState
+    shard: Shard | None = None
+    whole_id: str | None = None
     stop_reason: str | None = None
     exit_code: int | None = None
     output: str | None = None
@@ -368,3 +380,9 @@ class RunRecord:
     metrics: BatchMetrics = field(default_factory=BatchMetrics)
     flagged: dict[str, int] = field(default_factory=dict)  # summaries of this run by flag
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def corpus_name(self) -> CorpusName:
+        return CorpusName(
+            corpus_id=self.corpus_id, corpus=self.corpus, shard=self.shard, whole_id=self.whole_id
+        )

@@ -31,10 +31,11 @@ from batchrun.planning.work import Work
 from batchrun.prediction import predict
 from batchrun.preparation import plan_settings
 from batchrun.progress import Progress, rows_before
-from batchrun.publication import publish_plan
+from batchrun.publication import count_shard, publish_plan
 from batchrun.records import PhaseSeconds, Preference, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.room import require_room
+from batchrun.shard import CorpusName
 from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
@@ -58,10 +59,10 @@ CLOSE_SECONDS = 6.0
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a run ends and what it may do; nothing here changes a summary. An output whose path nobody named is not
-    put in the place of another corpus' summaries.
+    put in the place of another corpus' summaries. A run of a shard has no output.
     """
 
-    output: Path
+    output: Path | None
     is_output_named: bool = True
     max_error_rate: float = 0.01
     accept_engine: bool = False
@@ -72,13 +73,11 @@ class RunOptions:
 
 
 class Run:
-    """One submission of a corpus to a job, holding its lock from beginning to end."""
+    """One submission of a corpus, or of a shard of it, to a job, holding its lock from beginning to end."""
 
-    def __init__(
-        self, job: Job, corpus_id: str, inputs: list[str], options: RunOptions, reporter: Reporter
-    ) -> None:
+    def __init__(self, job: Job, corpus: CorpusName, options: RunOptions, reporter: Reporter) -> None:
         self.job = job
-        self.paths = job.paths.corpus(corpus_id)
+        self.paths = job.paths.corpus(corpus.corpus_id)
         self.options = options
         self.reporter = reporter
         self.signals = StopSignals()
@@ -90,10 +89,12 @@ class Run:
             job_id=job.job_id,
             run_id=self.run_id,
             seed=job.seed,
-            corpus_id=corpus_id,
-            corpus=inputs,
+            corpus_id=corpus.corpus_id,
+            corpus=corpus.corpus,
+            shard=corpus.shard,
+            whole_id=corpus.whole_id,
             state=RunState.RUNNING,
-            output=str(options.output),
+            output=str(options.output) if options.output else None,
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=timestamp(),
@@ -179,9 +180,10 @@ class Run:
         for path in damaged_records(self.paths.runs):
             aside = atomic_file.set_aside(path, self.job.paths.damaged)
             self.warn(f"run record {path} is damaged; set aside as {aside}: nothing of it is believed")
-        dead = [record.run_id for record in self.previous]
-        for folder in (self.paths.runs, self.paths.requests, self.options.output.parent):
-            atomic_file.remove_of(folder, dead)
+        for folder in (self.paths.runs, self.paths.requests):
+            atomic_file.remove_leftovers(folder, [self.run_id])
+        if self.options.output is not None:  # in a folder that is not ours alone
+            atomic_file.remove_of(self.options.output.parent, [record.run_id for record in self.previous])
         join_parts(self.paths.requests, self.run_id)
 
     def _open_work(self, plan: PlanRecord) -> Work:
@@ -318,12 +320,16 @@ class Run:
         return ended
 
     def _count_departed(self) -> None:
-        found = find_succession(self.job, self.log.record.corpus_id)
+        found = find_succession(self.job, self.log.record.corpus_name)
         if found is not None:
             rows = replace(self.log.record.rows, departed=found.departed)
             self.log.update(rows=rows, compared_with=found.run_id)
 
     def _publish(self, plan: PlanRecord) -> RowCounts:
+        """Count the rows by status, in the output or, of a shard, without one."""
+        if plan.shard is not None:
+            return count_shard(self.paths, plan, plan.shard, self.checkpoints)
+        assert self.options.output is not None, "all but shards have an output"
         check_folder(self.options.output.parent)  # it was there at the start; a night has passed
         return publish_plan(self.job, self.paths, plan, self.checkpoints, self.options.output, self.run_id)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from batchrun.errors import ConfigError
 from batchrun.records import RunRecord, RunState
+from batchrun.shard import Shard
 from batchrun.store.lock import UNKNOWN, holder_of
 from batchrun.telemetry.run_records import damaged_records, latest_runs, read_run
 from batchrun.workspace import Workspace
@@ -22,7 +23,7 @@ def is_live(folder: Path, record: RunRecord) -> bool:
 def standing_runs(workspace: Workspace, job_id: str | None = None) -> list[RunRecord]:
     """The last run of each corpus of a job, or of all jobs, as it stands. Raises ConfigError for no such job."""
     return [
-        _as_it_stands(folder, record)
+        as_it_stands(folder, record)
         for each in _job_ids(workspace, job_id)
         for folder, record in latest_runs(workspace, each)
     ]
@@ -42,7 +43,7 @@ def _job_ids(workspace: Workspace, job_id: str | None) -> list[str]:
     return [workspace.find_job(job_id)] if job_id else workspace.job_ids()
 
 
-def _as_it_stands(folder: Path, last: RunRecord) -> RunRecord:
+def as_it_stands(folder: Path, last: RunRecord) -> RunRecord:
     """The run that holds the lock, be it not the newest by the clock; else the last, which goes on no more."""
     holder = holder_of(folder / "lock")
     record = (holder and read_run(folder / "runs", holder.run_id)) or last
@@ -53,15 +54,26 @@ def _as_it_stands(folder: Path, last: RunRecord) -> RunRecord:
     return record
 
 
-def last_run(workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None) -> RunRecord:
-    """The newest run of a job, of one seed or corpus where given. Raises ConfigError where there is none."""
+def last_run(
+    workspace: Workspace, job_id: str, *, seed: int | None, corpus_id: str | None, shard: Shard | None = None
+) -> RunRecord:
+    """The newest run of a job, of one seed, corpus or shard where given; the id of a whole corpus stands for its
+    shards, too. Raises ConfigError where there is none.
+    """
     records = [record for _, record in latest_runs(workspace, job_id)]
     wanted = [
         record
         for record in records
-        if seed in (None, record.seed) and (corpus_id is None or record.corpus_id.startswith(corpus_id))
+        if seed in (None, record.seed)
+        and shard in (None, record.shard)
+        and any(name.startswith(corpus_id or "") for name in (record.corpus_id, record.whole_id or ""))
     ]
     if wanted:
         return wanted[-1]
-    known = ", ".join(f"seed {record.seed} corpus {record.corpus_id}" for record in records) or "none"
+    known = ", ".join(map(_name, records)) or "none"
     raise ConfigError(f"job {job_id} has no such run; its runs: {known}", "Submit a corpus to it first.")
+
+
+def _name(record: RunRecord) -> str:
+    shard = f" shard {record.shard}" if record.shard else ""
+    return f"seed {record.seed} corpus {record.corpus_id}{shard}"

@@ -24,7 +24,9 @@ class CorpusUse:
 
     @property
     def name(self) -> str:
-        return self.last.corpus[0] if self.last and self.last.corpus else self.paths.checkpoint.name
+        if self.last is None or not self.last.corpus:
+            return self.paths.checkpoint.name
+        return self.last.corpus[0] + (f" shard {self.last.shard}" if self.last.shard else "")
 
     @property
     def is_spent(self) -> bool:

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 from batchrun.database import DatabaseError
 from batchrun.errors import BatchrunError, ConfigError, DamageError
 from batchrun.planning import spool
-from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_intact
+from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_intact, statuses_of
 from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
+from batchrun.shard import Shard
 from batchrun.storage import storage_errors
 from batchrun.store import job_file, segments
 from batchrun.store.audit import Audit
@@ -116,6 +117,8 @@ def _corpus(
         return
     found = list(_plan(paths, plan))
     yield from found
+    if record is not None and plan.shard is not None and not any(each.problem for each in found):
+        yield from _shard(paths, plan, plan.shard, record, audit)
     if (
         record is None
         or record.state is not RunState.COMPLETE
@@ -138,6 +141,21 @@ def _requests(paths: CorpusPaths) -> Iterator[Finding]:
             yield Finding(what=f"{path} (damaged: request telemetry, on which nothing depends)")
         else:
             yield Finding(what=f"{path} ({num_rows:,} requests)")
+
+
+def _shard(
+    paths: CorpusPaths, plan: PlanRecord, shard: Shard, record: RunRecord, audit: Audit
+) -> Iterator[Finding]:
+    """A completed shard has no output to be held against: its rows are, and all have a verdict."""
+    if record.state is not RunState.COMPLETE or plan.planned_at > record.updated_at:
+        return
+    rows = audit.count_rows(statuses_of(paths.plan), shard.of)[shard.ordinal]
+    problem = _books(record, rows.total, plan.num_to_account)
+    if problem is None and rows.pending:
+        problem = (
+            f"{rows.pending:,} of {rows.total:,} rows are in no segment, and run {record.run_id} completed"
+        )
+    yield Finding(what=f"shard {shard} of {paths.checkpoint} ({rows.total:,} rows)", problem=problem)
 
 
 def _segment(path: Path) -> Finding:

@@ -36,9 +36,9 @@ class Finished(Exception):  # noqa: N818 - an end, not an error
 
 
 def summary(record: RunRecord) -> dict[str, Any]:
-    """The JSON object of a run."""
+    """The JSON object of a run; that of a shard says which."""
     fields: dict[str, Any] = msgspec.to_builtins(record)
-    return {name: fields[name] for name in SUMMARY_FIELDS}
+    return {name: fields[name] for name in (*SUMMARY_FIELDS, *(["shard"] if record.shard else []))}
 
 
 def failure_summary(error: BatchrunError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from batchrun.cli import options
+from batchrun.cli.ending import resume_command
 from batchrun.cli.outcome import echo_json
 from batchrun.clock import duration, local_time, seconds_since, since
 from batchrun.holding import how_far, percent_done
@@ -54,7 +55,7 @@ def _table(runs: list[RunRecord]) -> str:
             _done(record),
             _left(record),
             local_time(record.started_at),
-            record.corpus[0],
+            record.corpus[0] + (f" shard {record.shard}" if record.shard else ""),
         )
         for record in runs
     ]
@@ -101,6 +102,7 @@ def _in_full(record: RunRecord) -> str:
         "job": f"{record.job_id}, seed {record.seed}, run {record.run_id}",
         "state": _state(record),
         "corpus": f"{', '.join(record.corpus)} (id {record.corpus_id})",
+        "shard": f"{record.shard} of corpus {record.whole_id}" if record.shard else "-",
         "output": record.output or "-",
         "engine": record.engine or "-",
         "rows": f"{rows.total:,}: {rows.ok:,} ok, {rows.failed:,} failed, {rows.skipped:,} skipped, {rows.reused:,} "
@@ -119,7 +121,7 @@ def _in_full(record: RunRecord) -> str:
         "updated": f"{local_time(record.updated_at)}, {duration(seconds_since(record.updated_at))} ago",
     }
     next_step = {
-        RunState.INTERRUPTED: f"batchrun resume {record.job_id}",
+        RunState.INTERRUPTED: resume_command(record),
         RunState.FAILED: "see the state; then submit again",
     }
     if record.state in next_step:

@@ -13,6 +13,7 @@ from batchrun import atomic_file
 from batchrun.errors import DamageError
 from batchrun.records import ErrorType
 from batchrun.seal import content_hash, decode, encode
+from batchrun.shard import Shard
 from batchrun.workspace import CorpusPaths
 
 PLAN_SCHEMA = pa.schema(
@@ -37,6 +38,9 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     when the oldest row still waiting was first planned. `variables` are the columns named in the prompt. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out. `inputs` are
     the files, folders and globs as given, made absolute. `hashes` are those of the plan's other files, by name.
     `follows` is the number of the last complete run before it was planned.
+
+    The plan of a shard has all rows of the corpus, so that any one of them can be published from; `num_own_rows` and
+    `decided` count the shard's, and its spool has no others.
     """
 
     signature: dict[str, Any]
@@ -52,6 +56,13 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     inputs: list[str] = []
     hashes: dict[str, str] = {}
     follows: int | None = None
+    shard: Shard | None = None
+    num_own_rows: int | None = None
+
+    @property
+    def num_to_account(self) -> int:
+        """Rows that a run of this plan accounts for: those of its shard, or all."""
+        return self.num_rows if self.num_own_rows is None else self.num_own_rows
 
     @property
     def num_skipped(self) -> int:
@@ -161,13 +172,22 @@ def open_checked(path: Any, schema: pa.Schema | None = None) -> pq.ParquetFile:
 
 def keys_of(plan: Path) -> Iterator[pa.Table]:
     """`hash_hi, hash_lo` of the rows that have a key, a row group at a time. Raises DamageError."""
+    for keys in _columns(plan, ["hash_hi", "hash_lo"]):
+        yield keys.filter(pc.is_valid(keys["hash_hi"]))
+
+
+def statuses_of(plan: Path) -> Iterator[pa.Table]:
+    """`source, row, hash_hi, hash_lo, status` of all rows, a row group at a time. Raises DamageError."""
+    return _columns(plan, ["source", "row", "hash_hi", "hash_lo", "status"])
+
+
+def _columns(plan: Path, names: list[str]) -> Iterator[pa.Table]:
     file = open_checked(plan, PLAN_SCHEMA)
     for group in range(file.num_row_groups):
         try:
-            keys = file.read_row_group(group, columns=["hash_hi", "hash_lo"])
+            yield file.read_row_group(group, columns=names)
         except (OSError, pa.ArrowException) as error:
             raise damaged(plan, error) from error
-        yield keys.filter(pc.is_valid(keys["hash_hi"]))
 
 
 def places_of(plan: Path, record: PlanRecord, keys: Sequence[bytes]) -> list[str]:

@@ -1,5 +1,6 @@
 """`job.json`: what a job is, frozen by its first run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from batchrun import atomic_file
 from batchrun.errors import ConfigError
 from batchrun.seal import decode, encode
 from batchrun.spec import LATER, JobSpec
+from batchrun.store.lock import turn
 from batchrun.workspace import Workspace
 
 
@@ -52,9 +54,17 @@ def _damaged(path: Path, problem: str) -> ConfigError:
     )
 
 
-def write(path: Path, record: JobRecord, owner: str) -> None:
+def update(path: Path, change: Callable[[JobRecord | None], JobRecord], owner: str) -> JobRecord:
+    """Make the record what `change` makes of it, with no other run between: the shards of a new job begin on several
+    machines at once, and the first one's choice of an engine must hold for all.
+    """
     atomic_file.make_folder(path.parent)
-    atomic_file.write_bytes(path, encode(record), owner)
+    with turn(path.parent / "lock"):
+        before = read(path)
+        after = change(before)
+        if after != before:
+            atomic_file.write_bytes(path, encode(after), owner)
+    return after
 
 
 def last_of_name(workspace: Workspace, name: str) -> JobRecord | None:

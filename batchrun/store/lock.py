@@ -10,6 +10,8 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +32,7 @@ UNKNOWN = "unknown"
 
 _held: dict[Path, "Holder"] = {}
 _held_guard = ThreadLock()
+_turns = ThreadLock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +97,14 @@ class RunLock:
         with _held_guard:
             self._file.close()
             _held.pop(self.path, None)
+
+
+@contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """Wait until nobody else has its turn at `path`, for a few reads and writes that no other run's may come between."""
+    with _turns, path.open("a+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
 
 
 def holder_of(path: Path) -> Holder | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchrun.errors import LockedError
-from batchrun.store.lock import RunLock, holder_of
+from batchrun.store.lock import RunLock, holder_of, turn
 
 HOLDER = """
 import os, sys, time
@@ -140,3 +140,25 @@ def test_a_barrier_keeps_newcomers_out(tmp_path: Path) -> None:
     assert holder_of(path) is None
     held.release()
     RunLock(path, "mine", barrier=barrier).release()
+
+
+def test_turns_do_not_mix(tmp_path: Path) -> None:
+    """What several processes, and threads of one, read and write in their turns is as if one had done it all."""
+    count = (
+        "import sys; from pathlib import Path; from batchrun.store.lock import turn\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "folder = Path(sys.argv[1])\n"
+        "def add(_):\n"
+        "    with turn(folder / 'lock'):\n"
+        "        number = int((folder / 'number').read_text())\n"
+        "        (folder / 'number').write_text(str(number + 1))\n"
+        "with ThreadPoolExecutor(2) as executor:\n"
+        "    list(executor.map(add, range(500)))\n"
+    )
+    (tmp_path / "number").write_text("0")
+    with turn(tmp_path / "lock"):
+        counting = [subprocess.Popen([sys.executable, "-c", count, str(tmp_path)]) for _ in range(3)]
+        time.sleep(1.0)
+        assert "0" == (tmp_path / "number").read_text()
+    assert [0, 0, 0] == [process.wait(60) for process in counting]
+    assert "1500" == (tmp_path / "number").read_text()
