@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from batchrun.errors import UsageError
 from batchrun.records import Preference, RowCounts, RunRecord
 from batchrun.reporter import Reporter
+from batchrun.shard import Shard, parse_shard
 from batchrun.window import Window, parse_deadline, parse_duration
 
 if TYPE_CHECKING:
@@ -46,24 +47,27 @@ def submit(
     deadline: str | datetime | None = None,
     time_budget: str | float | None = None,
     prefer: str | None = None,
+    shard: str | None = None,
     metrics_file: PathOrText | None = None,
     reporter: Reporter | None = None,
 ) -> RunRecord:
     """Summarize a corpus, or go on where the last run stopped: `batchrun submit`.
 
     `corpus` is a file, a folder, a pattern, or several; `job` the spec's file or its name in `jobs/`; `deadline` a
-    clock time, an ISO timestamp with its zone, or a datetime with one; `time_budget` seconds, or as `4h`. Returns the
-    run's record. Raises BatchrunError.
+    clock time, an ISO timestamp with its zone, or a datetime with one; `time_budget` seconds, or as `4h`; `shard` a
+    share of the corpus as `2/3`, which has no output: `results` joins them. Returns the run's record. Raises
+    BatchrunError.
     """
     from batchrun.defaults import output_path
     from batchrun.runner import RunOptions
     from batchrun.submission import submit as begin
 
     window = open_window(deadline, time_budget)
-    inputs = _inputs(corpus)
-    target = output_path(_text(output), inputs, seed, limit)
+    inputs, share = _inputs(corpus), _shard(shard)
+    _refuse_output(share, output)
+    target = None if share else output_path(_text(output), inputs, seed, limit)
     opened = _open_job(job, name, seed, home)
-    given = _find_corpus(opened, inputs, id_column, text_column, keep_columns, limit)
+    given = _find_corpus(opened, inputs, id_column, text_column, keep_columns, limit, share)
     options = RunOptions(
         output=target,
         is_output_named=output is not None,
@@ -83,6 +87,7 @@ def resume(
     output: PathOrText | None = None,
     seed: int | None = None,
     corpus_id: str | None = None,
+    shard: str | None = None,
     home: PathOrText | None = None,
     max_error_rate: float = 0.01,
     accept_engine: bool = False,
@@ -92,7 +97,8 @@ def resume(
     metrics_file: PathOrText | None = None,
     reporter: Reporter | None = None,
 ) -> RunRecord:
-    """Continue a job from its spool, without the corpus: `batchrun resume`. `job_id` may be its beginning.
+    """Continue a job from its spool, without the corpus: `batchrun resume`. `job_id` may be its beginning. Without a
+    seed, corpus or shard, the run that was started last goes on.
 
     Returns the run's record. Raises BatchrunError.
     """
@@ -100,9 +106,10 @@ def resume(
     from batchrun.submission import resume as go_on
 
     window = open_window(deadline, time_budget)
-    job, last = _last_run(job_id, seed, corpus_id, home)
+    job, last = _last_run(job_id, seed, corpus_id, home, _shard(shard))
+    _refuse_output(last.shard, output)
     options = RunOptions(
-        output=Path(output or last.output or "").absolute(),
+        output=None if last.shard else Path(output or last.output or "").absolute(),
         max_error_rate=max_error_rate,
         accept_engine=accept_engine,
         retry_all=failed,
@@ -127,6 +134,7 @@ def plan(
     deadline: str | datetime | None = None,
     time_budget: str | float | None = None,
     prefer: str | None = None,
+    shard: str | None = None,
     reporter: Reporter | None = None,
 ) -> "Forecast":
     """What `submit` would do with the same arguments, and how long it would take: `batchrun plan`. Loads no model.
@@ -137,7 +145,7 @@ def plan(
 
     window = open_window(deadline, time_budget)
     opened = _open_job(job, name, seed, home)
-    given = _find_corpus(opened, _inputs(corpus), id_column, text_column, keep_columns, limit)
+    given = _find_corpus(opened, _inputs(corpus), id_column, text_column, keep_columns, limit, _shard(shard))
     return forecast(opened, given, reporter or Reporter(), window, _preference(prefer))
 
 
@@ -181,15 +189,20 @@ def results(
     seed: int | None = None,
     corpus_id: str | None = None,
     home: PathOrText | None = None,
+    reporter: Reporter | None = None,
 ) -> RowCounts:
-    """Publish what a job has by now, also while it runs: `batchrun results`. Returns the rows by status.
+    """Publish what a job has by now, also while it runs: `batchrun results`. Shards of a corpus are joined, and
+    `reporter` is told which are not complete. Returns the rows by status.
 
     Raises BatchrunError.
     """
     from batchrun.snapshot import publish_now
 
     job, last = _last_run(job_id, seed, corpus_id, home)
-    return publish_now(job, last.corpus_id, Path(output).absolute())
+    snapshot = publish_now(job, last, Path(output).absolute())
+    for line in snapshot.lines:
+        (reporter or Reporter()).note(line)
+    return snapshot.rows
 
 
 def open_window(deadline: str | datetime | None, time_budget: str | float | None) -> Window:
@@ -210,6 +223,18 @@ def _preference(given: str | None) -> Preference | None:
     if given not in list(Preference):
         raise UsageError(f"prefer is {given!r}", f"Give one of {', '.join(Preference)}.")
     return Preference(given)
+
+
+def _shard(given: str | None) -> Shard | None:
+    return None if given is None else parse_shard(given)
+
+
+def _refuse_output(shard: Shard | None, output: PathOrText | None) -> None:
+    if shard is not None and output is not None:
+        raise UsageError(
+            f"shard {shard} publishes nothing, so that it has no output",
+            "Leave -o away; when the shards are done: batchrun results JOB_ID -o OUT joins them.",
+        )
 
 
 def _inputs(corpus: Corpus) -> list[str]:
@@ -239,16 +264,21 @@ def _find_corpus(
     text_column: str | None,
     keep_columns: Sequence[str],
     limit: int | None,
+    shard: Shard | None = None,
 ) -> "CorpusInput":
     from batchrun.corpus.corpus import ColumnWishes
     from batchrun.preparation import find_corpus
 
     wishes = ColumnWishes(text=text_column, id=id_column, kept=tuple(keep_columns))
-    return find_corpus(job, inputs, wishes, limit)
+    return find_corpus(job, inputs, wishes, limit, shard)
 
 
 def _last_run(
-    job_id: str, seed: int | None, corpus_id: str | None, home: PathOrText | None
+    job_id: str,
+    seed: int | None,
+    corpus_id: str | None,
+    home: PathOrText | None,
+    shard: Shard | None = None,
 ) -> "tuple[Job, RunRecord]":
     from batchrun.job import reopen_job
     from batchrun.selection import last_run
@@ -256,5 +286,5 @@ def _last_run(
 
     space = find_workspace(_text(home))
     full_id = space.find_job(job_id)
-    last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
+    last = last_run(space, full_id, seed=seed, corpus_id=corpus_id, shard=shard)
     return reopen_job(space, full_id, seed=last.seed), last

@@ -62,6 +62,16 @@ def remove(path: Path) -> None:
         sync_folder(path.parent)
 
 
+def set_aside(path: Path, folder: Path) -> Path:
+    """Move a file that is not what it should be to `folder`, durably; returns where it is now."""
+    make_folder(folder)
+    target = folder / path.name
+    path.replace(target)
+    sync_folder(path.parent)
+    sync_folder(folder)
+    return target
+
+
 def remove_leftovers(folder: Path, living_owners: Collection[str]) -> list[Path]:
     """Remove the temporary files in `folder` whose owner is not living; returns what was removed."""
     removed = []

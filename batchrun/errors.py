@@ -85,7 +85,11 @@ class InterruptedRunError(BatchrunError):
 
 
 class DamageError(InterruptedRunError):
-    """A file of ours does not hold what was written to it."""
+    """A file of ours, `path` where it is one, does not hold what was written to it."""
+
+    def __init__(self, reason: str, hint: str, path: object = None) -> None:
+        super().__init__(reason, hint)
+        self.path = path
 
 
 class AccountingError(BatchrunError):

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from batchrun.fit import Fit, fit
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, read_record
+from batchrun.planning.plan import PlanRecord
 from batchrun.planning.work import Work, WorkCounts, WorkOutline
 from batchrun.prediction import outline_of, predict
-from batchrun.preparation import CorpusInput, longest_document, make_plan, plan_settings
+from batchrun.preparation import CorpusInput, known_plan, longest_document, make_plan, plan_settings
 from batchrun.records import ErrorType, Preference
 from batchrun.reporter import Reporter
+from batchrun.shard import Shard
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
@@ -19,7 +20,7 @@ from batchrun.window import Window
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """`too_long` is counted in `counts.unusable`, too. `estimated_seconds` is None where no rate is known;
+    """`counts` are of the shard, where one is asked for; `corpus_rows` are all rows. `too_long` is counted in `counts.unusable`, too. `estimated_seconds` is None where no rate is known;
     `estimated_by` says in words what it rests on.
     """
 
@@ -29,9 +30,11 @@ class Forecast:
     outline: WorkOutline
     too_long: int
     longest_document: int
+    corpus_rows: int
     estimated_seconds: float | None
     estimated_by: str = ""
     fit: Fit | None = None  # where there is a window
+    shard: Shard | None = None
 
 
 def forecast(
@@ -42,12 +45,14 @@ def forecast(
     prefer: Preference | None = None,
 ) -> Forecast:
     """Plan a corpus, or find it planned, without running it. Raises BatchrunError."""
-    paths = job.paths.corpus(corpus.corpus_id)
+    for told in job.model.notes:
+        reporter.note(told)
+    paths = job.paths.corpus(corpus.name.corpus_id)
     lock = RunLock(paths.lock, "plan", barrier=job.paths.collection_lock)
     try:
         with storage_errors(job.workspace.home):
             checkpoints = Checkpoints(job.paths, "plan")
-            plan = read_record(paths)
+            plan = known_plan(paths, reporter.note)
             if plan is None or plan.signature != corpus.signature(job):
                 plan = make_plan(
                     job,
@@ -79,6 +84,8 @@ def _forecast(
         outline=outline,
         too_long=plan.decided.get(ErrorType.PROMPT_TOO_LONG, 0),
         longest_document=longest_document(job),
+        corpus_rows=plan.num_rows,
+        shard=plan.shard,
         estimated_seconds=predicted.seconds,
         estimated_by=predicted.basis_text,
         fit=fit(

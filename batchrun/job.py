@@ -10,7 +10,7 @@ import msgspec
 
 from batchrun import engines
 from batchrun import spec as specs
-from batchrun.engines.base import EngineConfig
+from batchrun.engines.base import EngineConfig, Owner
 from batchrun.errors import ConfigError
 from batchrun.model import Model, find_model
 from batchrun.prompts.frames import Prompts, job_prompts
@@ -115,9 +115,11 @@ class Job:
             )
         if known is None:
             self._say_changes(note, count_ok)
-            job_file.write(self.paths.job_record, self._record(), owner)
-        elif known.spec != self.spec:
-            job_file.write(self.paths.job_record, msgspec.structs.replace(known, spec=self.spec), owner)
+        job_file.update(
+            self.paths.job_record,
+            lambda found: msgspec.structs.replace(found or self._record(), spec=self.spec),
+            owner,
+        )
 
     def _say_changes(self, note: Callable[[str], None], count_ok: Callable[[str], int]) -> None:
         before = job_file.last_of_name(self.workspace, self.name)
@@ -139,15 +141,15 @@ class Job:
             created_at=timestamp(),
         )
 
-    def engine_config(self, *, accept_engine: bool, owner: str) -> EngineConfig:
+    def engine_config(self, *, accept_engine: bool, owner: Owner) -> EngineConfig:
         """What to start the engine with; what `auto` is here is frozen by the first run of the job.
 
         Raises EngineUnavailableError where no engine is installed, and ConfigError (78) where this
         machine resolves `auto` differently, unless `accept_engine`.
         """
         here = self.resolve()
-        self._freeze(here, accept_engine=accept_engine, owner=owner)
-        return self.config_for(here)
+        self._freeze(here, accept_engine=accept_engine, owner=owner.run_id)
+        return self.config_for(here, owner)
 
     def resolve(self) -> Resolved:
         """What `auto` is on this machine. Raises EngineUnavailableError and ConfigError."""
@@ -157,7 +159,7 @@ class Job:
         device, dtype = engines.resolve_device_and_dtype(kind, engine.dtype)
         return Resolved(kind=kind, dtype=dtype, device=device)
 
-    def config_for(self, here: Resolved) -> EngineConfig:
+    def config_for(self, here: Resolved, owner: Owner | None = None) -> EngineConfig:
         """What to start the engine with where `auto` is `here`."""
         engine = self.spec.engine
         return EngineConfig(
@@ -171,15 +173,23 @@ class Job:
             samples=self.spec.output.temperature > 0,
             speculation=engine.speculation,
             options=dict(engine.options),
+            owner=owner,
         )
 
     def _freeze(self, here: Resolved, *, accept_engine: bool, owner: str) -> None:
-        record = job_file.read(self.paths.job_record)
-        assert record is not None, "a job is registered before it runs"
-        frozen = record.resolved
-        if frozen is None:
-            job_file.write(self.paths.job_record, msgspec.structs.replace(record, resolved=here), owner)
-        elif (frozen.kind, frozen.dtype) != (here.kind, here.dtype) and not accept_engine:
+
+        def freeze(record: JobRecord | None) -> JobRecord:
+            assert record is not None, "a job is registered before it runs"
+            return msgspec.structs.replace(record, resolved=record.resolved or here)
+
+        frozen = job_file.update(self.paths.job_record, freeze, owner).resolved
+        assert frozen is not None
+        if not accept_engine:
+            self.check_resolved(frozen, here)
+
+    def check_resolved(self, frozen: Resolved, here: Resolved) -> None:
+        """Raise ConfigError where this machine resolves to another engine or dtype than the job was begun with."""
+        if (frozen.kind, frozen.dtype) != (here.kind, here.dtype):
             raise ConfigError(
                 f"job {self.job_id} was begun with {frozen.kind} in {frozen.dtype} on {frozen.device}; "
                 f"this machine resolves to {here.kind} in {here.dtype} on {here.device}: "

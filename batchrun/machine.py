@@ -38,9 +38,23 @@ def _value(path: Path | None, name: str) -> str | None:
     return None
 
 
+def gpu_memory() -> list[tuple[int, int]]:
+    """Free and total bytes of each GPU, as `nvidia-smi` tells them; nothing where it does not."""
+    rows = (line.replace(" ", "").split(",") for line in _nvidia_smi("memory.free,memory.total", "nounits"))
+    numbers = (
+        row for row in rows if all(word.isdecimal() for word in row)
+    )  # [N/A] where it is the machine's
+    return [(int(free) << 20, int(total) << 20) for free, total in numbers]
+
+
 def _asked() -> str | None:
-    with suppress(OSError, subprocess.SubprocessError):
-        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return next(iter(_nvidia_smi("name")), "").strip() or None
+
+
+def _nvidia_smi(query: str, *form: str) -> list[str]:
+    command = ["nvidia-smi", f"--query-gpu={query}", f"--format={','.join(['csv', 'noheader', *form])}"]
+    try:
         said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)  # noqa: S603
-        return next(iter(said.stdout.splitlines()), "").strip() or None
-    return None
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return said.stdout.splitlines()

@@ -10,8 +10,11 @@ import xxhash
 
 from batchrun import atomic_file
 from batchrun.errors import ConfigError
+from batchrun.seal import content_hash, decode, encode
 
 DEFAULT_MAX_MODEL_LEN = 8192
+DOWNLOADED = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
 
 
 class ModelsRecord(msgspec.Struct):
@@ -29,6 +32,12 @@ class Model:
     folder: Path
     content: str
     config: dict[str, Any]
+    notes: tuple[str, ...] = ()  # on how it was found, for a person
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of its weights as they lie on disk."""
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.suffix in WEIGHTS)
 
     @property
     def max_position_embeddings(self) -> int | None:
@@ -51,7 +60,7 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
 
     `record` keeps what was resolved. Raises ConfigError where the model can not be had.
     """
-    known = _read_record(record)
+    known, notes = _read_record(record)
     before = msgspec.json.encode(known)
     folder = base / os.path.expanduser(name)
     if folder.is_dir():
@@ -61,17 +70,39 @@ def find_model(name: str, revision: str, base: Path, record: Path) -> Model:
         folder, commit = _from_hub(name, revision, known)
         config = _read_config(folder)
         content = f"{name}@{commit}"
-    if msgspec.json.encode(known) != before:
+    if notes or msgspec.json.encode(known) != before:
         atomic_file.make_folder(record.parent)
-        atomic_file.write_bytes(record, msgspec.json.encode(known), "models")
-    return Model(name=name, folder=folder, content=content, config=config)
+        atomic_file.write_bytes(record, encode(known), "models")
+    return Model(name=name, folder=folder, content=content, config=config, notes=notes)
 
 
-def _read_record(record: Path) -> ModelsRecord:
+def look_for_model(name: str, revision: str, base: Path, record: Path) -> Model | None:
+    """The model as it is on this machine, or None where it has yet to be downloaded. Reads no weights, downloads and
+    writes nothing.
+
+    `content` is empty where a folder's files were not hashed as they are. Raises ConfigError for no model folder, no
+    hub id, and an id that is not here where HF_HUB_OFFLINE forbids to download it.
+    """
+    known, _ = _read_record(record)
+    folder = base / os.path.expanduser(name)
+    if folder.is_dir():
+        content = f"xxh3:{_content_hash(folder, known)}" if _is_hashed(folder, known) else ""
+    else:
+        cached = _cached(name, known.revisions.get(f"{name}@{revision}", revision))
+        if cached is None:
+            return None
+        folder, content = cached, f"{name}@{cached.name}"
+    return Model(name=name, folder=folder, content=content, config=_read_config(folder))
+
+
+def _read_record(record: Path) -> tuple[ModelsRecord, tuple[str, ...]]:
     try:
-        return msgspec.json.decode(record.read_bytes(), type=ModelsRecord)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return ModelsRecord()
+        return decode(record.read_bytes(), ModelsRecord), ()
+    except FileNotFoundError:
+        return ModelsRecord(), ()
+    except msgspec.MsgspecError as error:
+        told = f"{record} is damaged ({error}) and made anew: files of models are hashed, hub revisions resolved again"
+        return ModelsRecord(), (told,)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -89,29 +120,63 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _content_hash(folder: Path, known: ModelsRecord) -> str:
     whole = xxhash.xxh3_128()
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in files:
-        relative = path.relative_to(folder)
-        if not any(part.startswith(".") for part in relative.parts):
-            whole.update(
-                f"{relative.as_posix()}\0{_file_hash(path, known)}\0".encode(errors="surrogateescape")
-            )
+    for path in _files(folder):
+        relative = path.relative_to(folder).as_posix()
+        whole.update(f"{relative}\0{_file_hash(path, known)}\0".encode(errors="surrogateescape"))
     return whole.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    """All but hidden ones, in order."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [
+        path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+
+
+def _is_hashed(folder: Path, known: ModelsRecord) -> bool:
+    found = ((known.hashes.get(str(path.absolute())), path) for path in _files(folder))
+    return all(cached is not None and cached[:4] == _stamp(path) for cached, path in found)
+
+
+def _stamp(path: Path) -> tuple[int, int, int, int]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def _file_hash(path: Path, known: ModelsRecord) -> str:
     """The hash of a file, read again whenever its size or one of its stamps has changed."""
-    stat = path.stat()
-    stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    stamp = _stamp(path)
     cached = known.hashes.get(str(path.absolute()))
     if cached is not None and cached[:4] == stamp:
         return cached[4]
-    content = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            content.update(block)
-    known.hashes[str(path.absolute())] = (*stamp, content.hexdigest())
-    return content.hexdigest()
+    content = content_hash(path)
+    known.hashes[str(path.absolute())] = (*stamp, content)
+    return content
+
+
+def _cached(name: str, revision: str) -> Path | None:
+    """The folder of a hub id in the hub's cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(name, revision=revision, allow_patterns=DOWNLOADED, local_files_only=True)
+        )
+    except LocalEntryNotFoundError:
+        if os.environ.get("HF_HUB_OFFLINE") == "1":
+            raise ConfigError(
+                f"model {name!r} (revision {revision!r}) is not on this machine, and HF_HUB_OFFLINE=1 forbids to "
+                "download it",
+                "Download it without that setting, or set model in the spec to a local folder.",
+            ) from None
+        return None
+    except HFValidationError:
+        raise ConfigError(
+            f"model {name!r} is neither a folder nor a hub id",
+            "Set model in the spec to a local folder, or to an id as 'organisation/name'.",
+        ) from None
 
 
 def _from_hub(name: str, revision: str, known: ModelsRecord) -> tuple[Path, str]:
@@ -121,11 +186,10 @@ def _from_hub(name: str, revision: str, known: ModelsRecord) -> tuple[Path, str]
     key = f"{name}@{revision}"
     pinned = known.revisions.get(key, revision)
     cached_first = key in known.revisions or os.environ.get("HF_HUB_OFFLINE") == "1"
-    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
     for local_files_only in (cached_first, not cached_first):
         try:
             found = snapshot_download(
-                name, revision=pinned, allow_patterns=patterns, local_files_only=local_files_only
+                name, revision=pinned, allow_patterns=DOWNLOADED, local_files_only=local_files_only
             )
         except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
             failure = error

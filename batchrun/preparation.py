@@ -11,14 +11,16 @@ from batchrun.corpus.corpus import ColumnWishes, Corpus, open_corpus, signature
 from batchrun.corpus.files import STDIN, CorpusFile
 from batchrun.corpus.inputs import find_files
 from batchrun.corpus.standard_input import copy
+from batchrun.errors import DamageError
 from batchrun.job import Job
 from batchrun.planning.departures import keep_plan
 from batchrun.planning.measure import PlanSettings
-from batchrun.planning.plan import PlanRecord, encode_types, write_record
+from batchrun.planning.plan import PlanRecord, encode_types, hashes_of, read_intact, write_record
 from batchrun.planning.planner import Counted, Planner
 from batchrun.prompts.frames import names_in
 from batchrun.reporter import Reporter
 from batchrun.scratch import scratch_folder
+from batchrun.shard import WHOLE, CorpusName, Shard
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.target import is_batchrun_output
 from batchrun.succession import last_complete
@@ -42,13 +44,20 @@ class CorpusInput:
     files: list[CorpusFile]
     wishes: ColumnWishes
     limit: int | None
+    shard: Shard | None = None
     notes: list[str] = field(default_factory=list)
     copy: "TemporaryDirectory[str] | None" = None
 
     @property
-    def corpus_id(self) -> str:
+    def name(self) -> CorpusName:
         """Standard input has no path of its own: it is one corpus wherever it is read."""
-        return corpus_id([STDIN_PATH if given == STDIN else given for given in self.given], self.limit)
+        paths = [STDIN_PATH if given == STDIN else given for given in self.given]
+        return CorpusName(
+            corpus_id=corpus_id(paths, self.limit, self.shard),
+            corpus=self.given,
+            shard=self.shard,
+            whole_id=corpus_id(paths, self.limit) if self.shard else None,
+        )
 
     @property
     def inputs(self) -> list[str]:
@@ -60,7 +69,9 @@ class CorpusInput:
         return signature(self.files, self.wishes, self.limit) | {"edges": list(job.spec.buckets.edges)}
 
 
-def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | None) -> CorpusInput:
+def find_corpus(
+    job: Job, given: list[str], wishes: ColumnWishes, limit: int | None, shard: Shard | None = None
+) -> CorpusInput:
     """Expand the inputs; columns not named by option are those of the spec. `-` is standard input, which is
     copied to disk. Raises CorpusError, and OSError where the disk fails.
     """
@@ -75,8 +86,23 @@ def find_corpus(job: Job, given: list[str], wishes: ColumnWishes, limit: int | N
             folder.cleanup()
         raise
     return CorpusInput(
-        given=given, files=found.files, wishes=wishes, limit=limit, notes=found.notes, copy=folder
+        given=given,
+        files=found.files,
+        wishes=wishes,
+        limit=limit,
+        shard=shard,
+        notes=found.notes,
+        copy=folder,
     )
+
+
+def known_plan(paths: CorpusPaths, tell: Callable[[str], None]) -> PlanRecord | None:
+    """The corpus' plan, or None where it is to be made; one that is damaged is told."""
+    try:
+        return read_intact(paths)
+    except DamageError as error:
+        tell(f"{error.reason}; the corpus is planned anew")
+        return None
 
 
 def make_plan(
@@ -106,6 +132,7 @@ def make_plan(
         owner=owner,
         tokenizer=job.tokenizer,
         settings=plan_settings(job, tuple(corpus.variables)),
+        shard=given.shard or WHOLE,
     )
     counted = planner.plan(
         corpus.batches(),
@@ -126,6 +153,10 @@ def make_plan(
         planned_at=timestamp(),
         pending_since=pending_since,
         inputs=given.inputs,
+        hashes=hashes_of(paths),
+        follows=before.number if before is not None else 0,
+        shard=given.shard,
+        num_own_rows=counted.num_own if given.shard else None,
     )
     write_record(paths, record, owner)
     _tell_duplicate_ids(counted, reporter.note)

@@ -37,13 +37,11 @@ class Progress:
         self._counts = counts
         self._run_started = run_started
         self._gpus = gpus
-        self._started = time.monotonic()
 
     def of(self, record: RunRecord) -> RunRecord:
         """The record with the numbers of this moment."""
         now = time.monotonic()
         worker, snapshot = self._worker, self._worker.snapshot()
-        loaded = worker.loaded_at
         running = worker.running_seconds
         return replace(
             record,
@@ -55,7 +53,7 @@ class Progress:
             seconds=replace(
                 record.seconds,
                 total=now - self._run_started,
-                loading=(loaded or now) - self._started,
+                loading=worker.loading_seconds,
                 running=running,
             ),
             metrics=self._metrics(snapshot, running, record.first_planned_at),

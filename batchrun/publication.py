@@ -8,10 +8,12 @@ import pyarrow as pa
 
 import batchrun
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, damaged, open_checked
+from batchrun.planning.plan import PlanRecord, damaged, open_checked, statuses_of
 from batchrun.records import RowCounts
+from batchrun.shard import Shard
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import Publication, failed_rows, publish
+from batchrun.store.standing import count_rows
 from batchrun.workspace import CorpusPaths
 
 
@@ -19,7 +21,24 @@ def publish_plan(
     job: Job, paths: CorpusPaths, plan: PlanRecord, checkpoints: Checkpoints, target: Path, owner: str
 ) -> RowCounts:
     """Write what there is, one row for every input row. Raises DamageError, OSError."""
+    return sum(publish_shards(job, paths, plan, checkpoints, target, owner), RowCounts())
+
+
+def publish_shards(
+    job: Job, paths: CorpusPaths, plan: PlanRecord, checkpoints: Checkpoints, target: Path, owner: str
+) -> list[RowCounts]:
+    """The same, with the rows of each share of the corpus in the split that the plan is of."""
     return publish(_publication(job, paths, plan), checkpoints, target, owner)
+
+
+def count_shard(paths: CorpusPaths, plan: PlanRecord, shard: Shard, checkpoints: Checkpoints) -> RowCounts:
+    """How a shard's rows stand, with every segment hashed again as for an output. Raises DamageError, OSError."""
+    counts = checkpoints.read(
+        lambda database, _: count_rows(database, statuses_of(paths.plan), shard.of), check_all=True
+    )
+    rows = sum(counts, RowCounts())
+    _check_length(paths, plan, rows.total)
+    return counts[shard.ordinal]
 
 
 def failed_of_plan(
@@ -29,12 +48,14 @@ def failed_of_plan(
     return failed_rows(_publication(job, paths, plan), checkpoints)
 
 
+def _check_length(paths: CorpusPaths, plan: PlanRecord, num_rows: int) -> None:
+    if num_rows != plan.num_rows:
+        raise damaged(paths.plan, ValueError(f"{num_rows:,} rows, planned were {plan.num_rows:,}"))
+
+
 def _publication(job: Job, paths: CorpusPaths, plan: PlanRecord) -> Publication:
     rows = open_checked(paths.plan)
-    if rows.metadata.num_rows != plan.num_rows:
-        raise damaged(
-            paths.plan, ValueError(f"{rows.metadata.num_rows:,} rows, planned were {plan.num_rows:,}")
-        )
+    _check_length(paths, plan, rows.metadata.num_rows)
     return Publication(
         plan=rows,
         carried=open_checked(paths.carried),
@@ -42,6 +63,7 @@ def _publication(job: Job, paths: CorpusPaths, plan: PlanRecord) -> Publication:
         sources=plan.sources,
         job_id=job.job_id,
         seed=job.seed,
+        num_shares=plan.shard.of if plan.shard else 1,
         metadata={
             "batchrun_version": batchrun.__version__,
             "job_id": job.job_id,

@@ -8,12 +8,13 @@ in columns (the corpus' batches, the plan, the memo table) stays in Arrow and nu
 here are for what moves one at a time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 import msgspec
 
 from batchrun.profile import Profile
+from batchrun.shard import CorpusName, Shard
 
 
 class MemoStatus(StrEnum):
@@ -280,6 +281,11 @@ class RowCounts:
     computed: int = 0
     departed: int = 0
 
+    def __add__(self, other: "RowCounts") -> "RowCounts":
+        return RowCounts(
+            **{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        )
+
     @property
     def is_balanced(self) -> bool:
         """Whether every row has exactly one status."""
@@ -342,7 +348,10 @@ class BatchMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One submission of a corpus to a job, as it stands; rewritten while the run goes on."""
+    """One submission of a corpus, or of a shard of it, to a job, as it stands; rewritten while the run goes on.
+
+    `rows` of a shard are its own. A shard has no `output`, and `whole_id` is the id of the corpus it is a share of.
+    """
 
     job_id: str
     run_id: str
@@ -350,6 +359,8 @@ class RunRecord:
     corpus_id: str
     corpus: list[str]
     state: RunState
+    shard: Shard | None = None
+    whole_id: str | None = None
     stop_reason: str | None = None
     exit_code: int | None = None
     output: str | None = None
@@ -358,7 +369,9 @@ class RunRecord:
     host: str = ""
     started_at: str = ""
     updated_at: str = ""
+    number: int = 0  # rises from run to run of a job, whatever the clock says; 0: of an older version
     first_planned_at: str | None = None
+    window_ends_at: str | None = None  # by its deadline or its time budget
     compared_with: str | None = None  # the completed run that `rows.departed` counts from
     to_run: int = 0
     estimated_seconds: float | None = None  # of `seconds.running`, as foretold before the run
@@ -371,5 +384,8 @@ class RunRecord:
     limits: dict[str, int] = field(default_factory=dict)  # the engine's own, as it gave them
     profile: Profile | None = None  # what the run was foretold by, and is held against
 
-    def to_json(self) -> bytes:
-        return msgspec.json.encode(self)
+    @property
+    def corpus_name(self) -> CorpusName:
+        return CorpusName(
+            corpus_id=self.corpus_id, corpus=self.corpus, shard=self.shard, whole_id=self.whole_id
+        )

@@ -13,16 +13,23 @@ EXPECTED_TOKENS = 128
 
 
 def require_room(
-    home: Path, output: Path, *, to_run: int, num_rows: int, output_tokens: Sequence[int], max_tokens: int
+    home: Path,
+    output: Path | None,
+    *,
+    to_run: int,
+    num_rows: int,
+    output_tokens: Sequence[int],
+    max_tokens: int,
 ) -> None:
-    """Raise StorageError where the workspace has no room for the summaries to come, or the output for its rows.
+    """Raise StorageError where the workspace has no room for the summaries to come, or the output, where there is one, for its rows.
 
     `output_tokens`: lengths of earlier outputs; without any they are taken for EXPECTED_TOKENS, at most `max_tokens`.
     """
     known = sum(output_tokens) / len(output_tokens) if output_tokens else min(EXPECTED_TOKENS, max_tokens)
     row = round(BYTES_PER_ROW + BYTES_PER_TOKEN * known)
     needed: dict[int, tuple[Path, int]] = {}
-    for folder, num_bytes in ((home, to_run * row), (output.parent, num_rows * row)):
+    written = [(home, to_run * row)] + ([(output.parent, num_rows * row)] if output else [])
+    for folder, num_bytes in written:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         device = existing.stat().st_dev
         needed[device] = (existing, needed.get(device, (existing, 0))[1] + num_bytes)

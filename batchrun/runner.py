@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
-from batchrun.engines.base import EngineDeadError
+from batchrun.engines.base import EngineDeadError, Owner
+from batchrun.engines.processes import started_here
 from batchrun.errors import BatchrunError, DamageError, ExitCode, InterruptedRunError, WindowOverError
+from batchrun.holding import take_lock
 from batchrun.job import Job
 from batchrun.memory import peak_memory_bytes, release_unused
+from batchrun.orphans import orphans
 from batchrun.planning import spool
 from batchrun.planning.buckets import labels
 from batchrun.planning.departures import forget_plans
@@ -28,20 +31,21 @@ from batchrun.planning.work import Work
 from batchrun.prediction import predict
 from batchrun.preparation import plan_settings
 from batchrun.progress import Progress, rows_before
-from batchrun.publication import publish_plan
+from batchrun.publication import count_shard, publish_plan
 from batchrun.records import PhaseSeconds, Preference, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.room import require_room
+from batchrun.shard import CorpusName
 from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
-from batchrun.store.lock import RunLock
 from batchrun.store.stored_rows import nested_calls, partial_outputs
+from batchrun.store.target import check_folder
 from batchrun.succession import find_succession
 from batchrun.telemetry.gpus import Gpus
 from batchrun.telemetry.metrics_file import MetricsFile
 from batchrun.telemetry.requests import RequestLog, join_parts
-from batchrun.telemetry.run_records import RunLog, read_runs, timestamp
+from batchrun.telemetry.run_records import RunLog, damaged_records, next_number, read_runs, timestamp
 from batchrun.telemetry.timeline import Timeline
 from batchrun.watch import Watch
 from batchrun.watchdog import Watchdog
@@ -56,10 +60,10 @@ CLOSE_SECONDS = 6.0
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a run ends and what it may do; nothing here changes a summary. An output whose path nobody named is not
-    put in the place of another corpus' summaries.
+    put in the place of another corpus' summaries. A run of a shard has no output.
     """
 
-    output: Path
+    output: Path | None
     is_output_named: bool = True
     max_error_rate: float = 0.01
     accept_engine: bool = False
@@ -70,36 +74,42 @@ class RunOptions:
 
 
 class Run:
-    """One submission of a corpus to a job, holding its lock from beginning to end."""
+    """One submission of a corpus, or of a shard of it, to a job, holding its lock from beginning to end."""
 
-    def __init__(
-        self, job: Job, corpus_id: str, inputs: list[str], options: RunOptions, reporter: Reporter
-    ) -> None:
+    def __init__(self, job: Job, corpus: CorpusName, options: RunOptions, reporter: Reporter) -> None:
         self.job = job
-        self.paths = job.paths.corpus(corpus_id)
+        self.paths = job.paths.corpus(corpus.corpus_id)
         self.options = options
         self.reporter = reporter
         self.signals = StopSignals()
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-        self.lock = RunLock(self.paths.lock, self.run_id, barrier=job.paths.collection_lock)
+        self.lock = take_lock(self.paths, self.run_id, barrier=job.paths.collection_lock)
         self.previous = read_runs(self.paths.runs)
         self.started = time.monotonic()
         record = RunRecord(
             job_id=job.job_id,
             run_id=self.run_id,
             seed=job.seed,
-            corpus_id=corpus_id,
-            corpus=inputs,
+            corpus_id=corpus.corpus_id,
+            corpus=corpus.corpus,
+            shard=corpus.shard,
+            whole_id=corpus.whole_id,
             state=RunState.RUNNING,
-            output=str(options.output),
+            output=str(options.output) if options.output else None,
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=timestamp(),
+            window_ends_at=options.window.ends_at,
+            number=next_number(job.workspace, job.job_id),
         )
         self.log = RunLog(self.paths.runs, record, self._export())
         self.checkpoints = Checkpoints(job.paths, self.run_id)
         self.worker: Worker | None = None
         self.is_closing = False  # the window ends: nothing more is admitted
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(run_id=self.run_id, lock=self.lock.path)
 
     def _export(self) -> Callable[[RunRecord], None]:
         path = self.options.metrics_file
@@ -138,6 +148,9 @@ class Run:
     def _phases(
         self, find_plan: Callable[["Run"], PlanRecord], replan: Callable[["Run"], PlanRecord] | None
     ) -> RunRecord:
+        self._tell_orphans()
+        for told in self.job.model.notes:
+            self.warn(told)
         self._clean()
         self.checkpoints.intact_segments()
         self._tell_damages()
@@ -147,7 +160,7 @@ class Run:
         except DamageError as error:
             if replan is None:
                 raise
-            self.reporter.note(error.reason)
+            self.warn(f"{error.reason}; the corpus is planned anew")
             plan = self._timed("planning", lambda: replan(self))
             work = self._open_work(plan)
         with work:
@@ -165,14 +178,13 @@ class Run:
     def _clean(self) -> None:
         """Remove what dead runs left half-written: while the lock is held, every other run here is dead."""
         self.checkpoints.clean()
-        dead = [record.run_id for record in self.previous]
-        for folder in (
-            self.paths.runs,
-            self.paths.requests,
-            self.paths.timelines,
-            self.options.output.parent,
-        ):
-            atomic_file.remove_of(folder, dead)
+        for path in damaged_records(self.paths.runs):
+            aside = atomic_file.set_aside(path, self.job.paths.damaged)
+            self.warn(f"run record {path} is damaged; set aside as {aside}: nothing of it is believed")
+        for folder in (self.paths.runs, self.paths.requests, self.paths.timelines):
+            atomic_file.remove_leftovers(folder, [self.run_id])
+        if self.options.output is not None:  # in a folder that is not ours alone
+            atomic_file.remove_of(self.options.output.parent, [record.run_id for record in self.previous])
         join_parts(self.paths.requests, self.run_id)
 
     def _open_work(self, plan: PlanRecord) -> Work:
@@ -207,7 +219,7 @@ class Run:
             output_tokens=[output for _, output in known_lengths],
             max_tokens=self.job.spec.output.max_tokens,
         )
-        config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self.run_id)
+        config = self.job.engine_config(accept_engine=self.options.accept_engine, owner=self._owner)
         self.checkpoints.compact()
         predicted = predict(self.job, work, self.reporter.note)
         estimate = predicted.estimate
@@ -231,6 +243,7 @@ class Run:
                 start_engine=lambda share: engines.start(config.with_sequences(share)),
                 commit=self.checkpoints.commit,
                 observe=requests.observe,
+                loading=partial(started_here, self.run_id),
             )
             progress = Progress(
                 worker, work.counts, self.started, Gpus(config), estimate, self.options.window
@@ -260,6 +273,7 @@ class Run:
             signals=self.signals,
             window=self.options.window,
             watchdog=Watchdog(self.job.spec.engine.stall_seconds),
+            load_seconds=self.job.spec.engine.load_seconds,
             places_of=self._places_of,
         )
 
@@ -311,12 +325,17 @@ class Run:
         return ended
 
     def _count_departed(self) -> None:
-        found = find_succession(self.job, self.log.record.corpus_id)
+        found = find_succession(self.job, self.log.record.corpus_name)
         if found is not None:
             rows = replace(self.log.record.rows, departed=found.departed)
             self.log.update(rows=rows, compared_with=found.run_id)
 
     def _publish(self, plan: PlanRecord) -> RowCounts:
+        """Count the rows by status, in the output or, of a shard, without one."""
+        if plan.shard is not None:
+            return count_shard(self.paths, plan, plan.shard, self.checkpoints)
+        assert self.options.output is not None, "all but shards have an output"
+        check_folder(self.options.output.parent)  # it was there at the start; a night has passed
         return publish_plan(self.job, self.paths, plan, self.checkpoints, self.options.output, self.run_id)
 
     def _cut_spool(self) -> None:
@@ -359,8 +378,7 @@ class Run:
             self.reporter.note(f"the run record {self.log.path} can not be written: {failure}")
         if isinstance(error, DamageError):
             atomic_file.remove(self.paths.plan_record)  # so that the next submit plans anew
-        if isinstance(error, BatchrunError):
-            error.record = self.log.record
+        error.record = self.log.record  # type: ignore[attr-defined] # of a bug too: the summary has its run
 
     def _timed(self, phase: str, task: Callable[[], T]) -> T:
         started = time.monotonic()
@@ -373,5 +391,13 @@ class Run:
 
     def _tell_damages(self, first: int = 0) -> None:
         for damage in self.checkpoints.damages[first:]:
-            self.reporter.note(str(damage))
-            self.log.update(warnings=[*self.log.record.warnings, str(damage)])
+            self.warn(str(damage))
+
+    def _tell_orphans(self) -> None:
+        for orphan in orphans(self._owner):
+            self.warn(f"{orphan}. {orphan.hint}")
+
+    def warn(self, text: str) -> None:
+        """Say it, and keep it in the run record."""
+        self.reporter.note(text)
+        self.log.update(warnings=[*self.log.record.warnings, text])

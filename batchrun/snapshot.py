@@ -1,15 +1,17 @@
 """What a job has by now, published or listed, also while it runs."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from batchrun.documents import plain_values
 from batchrun.errors import InterruptedRunError
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, is_retired, read_record
-from batchrun.publication import failed_of_plan, publish_plan
-from batchrun.records import RowCounts
+from batchrun.planning.plan import PlanRecord, is_retired, read_intact
+from batchrun.publication import failed_of_plan, publish_shards
+from batchrun.records import RowCounts, RunRecord
+from batchrun.split import Split, find_split
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.target import check_target
@@ -17,19 +19,43 @@ from batchrun.store.target import check_target
 READER = "reader"
 
 
-def publish_now(job: Job, corpus_id: str, target: Path) -> RowCounts:
-    """Write what there is to `target`. Raises BatchrunError."""
-    plan = finished_plan(job, corpus_id)
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What was published, or is known by now: the rows, and of a corpus in shards those of each."""
+
+    rows: RowCounts
+    split: Split | None = None
+    by_shard: list[RowCounts] = field(default_factory=list)
+
+    @property
+    def lines(self) -> list[str]:
+        """What a person should know of the shards."""
+        return self.split.lines(self.by_shard) if self.split else []
+
+
+def publish_now(job: Job, last: RunRecord, target: Path) -> Snapshot:
+    """Write what there is of the corpus of a run to `target`; of a shard's run, of all shards of its split.
+    Raises BatchrunError.
+    """
+    split = find_split(job, last) if last.shard else None
+    corpus_id, plan = _standing_plan(job, last, split)
     check_target(target, [Path(entry[0]) for entry in plan.signature["files"]])
     with storage_errors(job.workspace.home):
-        return publish_plan(
+        counts = publish_shards(
             job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER
         )
+    return Snapshot(rows=sum(counts, RowCounts()), split=split, by_shard=counts if split else [])
 
 
-def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
-    """The failed rows by now, in input order: where each stands, and why it failed."""
-    plan = finished_plan(job, corpus_id)
+def _standing_plan(job: Job, last: RunRecord, split: Split | None) -> tuple[str, PlanRecord]:
+    if split is not None and split.plan is not None:
+        return split.plan_id, split.plan
+    return last.corpus_id, finished_plan(job, last.corpus_id)
+
+
+def failed_rows(job: Job, last: RunRecord) -> Iterator[dict[str, Any]]:
+    """The failed rows of a run's corpus by now, of all shards, in input order: where each stands, and why it failed."""
+    corpus_id, plan = _standing_plan(job, last, find_split(job, last) if last.shard else None)
     columns = ["source", "row", "error_type", "error"]
     with storage_errors(job.workspace.home):
         store = Checkpoints(job.paths, READER)
@@ -40,9 +66,9 @@ def failed_rows(job: Job, corpus_id: str) -> Iterator[dict[str, Any]]:
 
 
 def finished_plan(job: Job, corpus_id: str) -> PlanRecord:
-    """The corpus' valid plan. Raises InterruptedRunError where it is not planned to the end."""
+    """The corpus' valid plan. Raises InterruptedRunError where it is not planned to the end, or damaged."""
     paths = job.paths.corpus(corpus_id)
-    plan = read_record(paths)
+    plan = read_intact(paths)
     if plan is None and is_retired(paths):
         raise InterruptedRunError(
             f"the plan of this corpus was not used for long, and gc took it away from {paths.checkpoint}",

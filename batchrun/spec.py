@@ -59,12 +59,17 @@ class BucketsSpec(Struct, frozen=True, kw_only=True):
 
 
 class EngineSpec(Struct, frozen=True, kw_only=True):
+    """`load_seconds`: the longest that the engine may take to be there; 1,800 s are the weights of a 70B model in
+    16 bits at 80 MB/s, a slow network disk. `stall_seconds`: the longest that it may make no token.
+    """
+
     kind: Literal["auto", "vllm", "transformers", "lead"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     max_model_len: Positive | None = None
     max_num_batched_tokens: Positive = 16384
     max_num_seqs: Positive = 256
     speculation: Literal["off", "ngram"] = "off"
+    load_seconds: Positive = 1800
     stall_seconds: Positive = 900
     options: dict[str, Any] = {}
 
@@ -115,6 +120,7 @@ NEUTRAL = frozenset(
         "buckets.edges",
         "engine.max_num_batched_tokens",
         "engine.max_num_seqs",
+        "engine.load_seconds",
         "engine.stall_seconds",
     }
 )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from batchrun.errors import DamageError
 from batchrun.job import Job
-from batchrun.planning.plan import PlanRecord, read_record
-from batchrun.preparation import CorpusInput, make_plan
+from batchrun.planning.plan import PlanRecord, read_intact, read_record
+from batchrun.preparation import CorpusInput, known_plan, make_plan
 from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
 from batchrun.runner import Run, RunOptions
@@ -17,11 +17,12 @@ from batchrun.telemetry.run_records import pending_since
 
 def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporter) -> RunRecord:
     """Start or continue the job on a corpus. Raises BatchrunError; a signal is an end like another."""
-    check_target(options.output, [file.path for file in corpus.files])
-    if not options.is_output_named:
-        check_same_corpus(options.output, corpus.inputs)
+    if options.output is not None:
+        check_target(options.output, [file.path for file in corpus.files])
+        if not options.is_output_named:
+            check_same_corpus(options.output, corpus.inputs)
     with storage_errors(job.workspace.home):
-        run = Run(job, corpus.corpus_id, corpus.given, options, reporter)
+        run = Run(job, corpus.name, options, reporter)
 
     def planning(num_rows: int) -> None:
         options.window.require_open_to_plan(num_rows)
@@ -41,7 +42,7 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
 
     def find_plan(run: Run) -> PlanRecord:
         job.register(run.run_id, reporter.note, lambda job_id: count_ok(job, job_id))
-        known = read_record(run.paths)
+        known = known_plan(run.paths, run.warn)
         if known is None or known.signature != corpus.signature(job):
             return fresh_plan(run)
         for note in known.notes:
@@ -56,12 +57,13 @@ def resume(job: Job, last: RunRecord, options: RunOptions, reporter: Reporter) -
     """Continue from the plan and the spool, without the corpus. Raises BatchrunError."""
     known = read_record(job.paths.corpus(last.corpus_id))
     inputs = [Path(entry[0]) for entry in known.signature["files"]] if known else []
-    check_target(options.output, inputs)
+    if options.output is not None:
+        check_target(options.output, inputs)
     with storage_errors(job.workspace.home):
-        run = Run(job, last.corpus_id, last.corpus, options, reporter)
+        run = Run(job, last.corpus_name, options, reporter)
 
     def find_plan(run: Run) -> PlanRecord:
-        known = read_record(run.paths)
+        known = read_intact(run.paths)
         if known is None:
             raise DamageError(
                 f"there is no finished plan in {run.paths.checkpoint}", "Submit the corpus again to plan it."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from batchrun.planning.plan import read_record
+from batchrun.planning.plan import PlanRecord, read_record
 from batchrun.records import RunRecord, RunState
 from batchrun.store.lock import holder_of
 from batchrun.telemetry.run_records import read_runs
@@ -12,17 +12,21 @@ from batchrun.workspace import CorpusPaths, JobPaths
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusUse:
-    """A corpus of a job, its newest run, and when it was last planned or run."""
+    """A corpus of a job, its newest run, and when it was last planned or run: the latest moment that any of them tells,
+    since a clock may have been set back.
+    """
 
     paths: CorpusPaths
     last: RunRecord | None
-    planned_at: datetime | None
+    plan: PlanRecord | None
     used_at: datetime
     is_held: bool
 
     @property
     def name(self) -> str:
-        return self.last.corpus[0] if self.last and self.last.corpus else self.paths.checkpoint.name
+        if self.last is None or not self.last.corpus:
+            return self.paths.checkpoint.name
+        return self.last.corpus[0] + (f" shard {self.last.shard}" if self.last.shard else "")
 
     @property
     def is_spent(self) -> bool:
@@ -30,7 +34,11 @@ class CorpusUse:
         last = self.last
         if last is None or last.state is not RunState.COMPLETE or last.rows.failed or self.is_held:
             return False
-        return self.planned_at is None or self.planned_at <= datetime.fromisoformat(last.updated_at)
+        if self.plan is None:
+            return True
+        if self.plan.follows is None:  # of an older version
+            return self.plan.planned_at <= last.updated_at
+        return self.plan.follows < last.number
 
     def is_older(self, cutoff: datetime) -> bool:
         """Whether nobody used it since; what a run holds is in use."""
@@ -50,17 +58,12 @@ def moment(seconds: float) -> datetime:
 
 def _use_of(paths: CorpusPaths) -> CorpusUse:
     runs, plan = read_runs(paths.runs), read_record(paths)
-    last = runs[-1] if runs else None
-    planned_at = datetime.fromisoformat(plan.planned_at) if plan else None
-    told = [planned_at, *(datetime.fromisoformat(text) for text in _moments(last))]
+    told = [plan.planned_at] if plan else []
+    told += [text for run in runs for text in (run.started_at, run.updated_at) if text]
     return CorpusUse(
         paths=paths,
-        last=last,
-        planned_at=planned_at,
-        used_at=max((each for each in told if each), default=moment(paths.checkpoint.stat().st_mtime)),
+        last=runs[-1] if runs else None,
+        plan=plan,
+        used_at=max(map(datetime.fromisoformat, told), default=moment(paths.checkpoint.stat().st_mtime)),
         is_held=holder_of(paths.lock) is not None,
     )
-
-
-def _moments(run: RunRecord | None) -> list[str]:
-    return [text for text in (run.started_at, run.updated_at) if text] if run else []

@@ -9,15 +9,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchrun.database import DatabaseError
-from batchrun.errors import BatchrunError
+from batchrun.errors import BatchrunError, ConfigError, DamageError
 from batchrun.planning import spool
-from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_record
+from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_intact, statuses_of
 from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
-from batchrun.selection import is_live
+from batchrun.shard import Shard
 from batchrun.storage import storage_errors
-from batchrun.store import segments
+from batchrun.store import job_file, segments
 from batchrun.store.audit import Audit
-from batchrun.telemetry.run_records import latest_runs
+from batchrun.store.lock import holder_of
+from batchrun.store.rows import ROWS_AT_ONCE
+from batchrun.telemetry.run_records import damaged_records, latest_runs
 from batchrun.workspace import CorpusPaths, JobPaths, Workspace
 
 
@@ -30,19 +32,31 @@ class Finding:
 
 
 def verify_job(workspace: Workspace, job_id: str) -> Iterator[Finding]:
-    """Check segments, plans, spools and outputs of a job. Reads only; mends nothing. Runs may go on beside."""
-    latest = latest_runs(workspace, job_id)
+    """Check job.json, segments, run records, plans, spools and outputs of a job. Reads only; mends nothing.
+    Runs may go on beside.
+    """
+    latest = dict(latest_runs(workspace, job_id))
     writers = _writers(workspace)
+    yield _job_file(workspace.job(job_id, 0).job_record)
     for seed in workspace.job(job_id, 0).seeds():
         job = workspace.job(job_id, seed)
-        corpora = [(job.corpus(folder.name), record) for folder, record in latest if record.seed == seed]
+        folders = (path for path in sorted(job.corpora.glob("*")) if path.is_dir())
+        corpora = [(job.corpus(folder.name), latest.get(folder)) for folder in folders]
         with storage_errors(workspace.home):
             found = _seed(job, corpora, writers)
         yield from found
 
 
+def _job_file(path: Path) -> Finding:
+    try:
+        job_file.read(path)
+    except ConfigError as error:
+        return Finding(what=str(path), problem=str(error))
+    return Finding(what=str(path))
+
+
 def _seed(
-    job: JobPaths, corpora: list[tuple[CorpusPaths, RunRecord]], writers: dict[str | None, str]
+    job: JobPaths, corpora: list[tuple[CorpusPaths, RunRecord | None]], writers: dict[str | None, str]
 ) -> list[Finding]:
     """Where a run compacts meanwhile and a segment is gone, all is listed and checked again."""
     while True:
@@ -60,7 +74,7 @@ def _seed(
 def _check(
     job: JobPaths,
     listed: list[Path],
-    corpora: list[tuple[CorpusPaths, RunRecord]],
+    corpora: list[tuple[CorpusPaths, RunRecord | None]],
     writers: dict[str | None, str],
 ) -> list[Finding]:
     found = {path: _segment(path) for path in listed}
@@ -82,27 +96,66 @@ def _writers(workspace: Workspace) -> dict[str | None, str]:
 
 
 def _corpus(
-    paths: CorpusPaths, record: RunRecord, writers: dict[str | None, str], audit: Audit
+    paths: CorpusPaths, record: RunRecord | None, writers: dict[str | None, str], audit: Audit
 ) -> Iterator[Finding]:
-    plan = read_record(paths)
+    for path in damaged_records(paths.runs):
+        yield Finding(what=str(path), problem="it is not what its run wrote; the next run sets it aside")
+    yield from _requests(paths)
+    try:
+        plan = read_intact(paths)
+    except DamageError as error:
+        yield Finding(what=str(error.path), problem=error.reason)
+        return
     if plan is None and is_retired(paths):
         yield Finding(what=f"{paths.checkpoint} (its plan was taken away by gc)")
         return
-    if plan is None and is_live(paths.checkpoint, record):
-        yield Finding(what=f"{paths.checkpoint} (run {record.run_id} plans it just now)")
+    if plan is None and (holder := holder_of(paths.lock)):
+        yield Finding(what=f"{paths.checkpoint} ({holder} plans it just now)")
         return
     if plan is None:
         yield Finding(what=str(paths.plan_record), problem="no finished plan; submit the corpus again")
         return
     found = list(_plan(paths, plan))
     yield from found
-    if record.state is not RunState.COMPLETE or not record.output or any(each.problem for each in found):
+    if record is not None and plan.shard is not None and not any(each.problem for each in found):
+        yield from _shard(paths, plan, plan.shard, record, audit)
+    if (
+        record is None
+        or record.state is not RunState.COMPLETE
+        or not record.output
+        or any(each.problem for each in found)
+    ):
         return
     writer = writers.get(record.output, record.run_id)
     if writer != record.run_id:
         yield Finding(what=f"{record.output} (run {writer} has published another output there since)")
         return
     yield _output(Path(record.output), paths, plan, record, audit)
+
+
+def _requests(paths: CorpusPaths) -> Iterator[Finding]:
+    for path in sorted(paths.requests.glob("*.parquet")):
+        try:
+            num_rows = sum(batch.num_rows for batch in open_checked(path).iter_batches())
+        except (DamageError, OSError, pa.ArrowException):
+            yield Finding(what=f"{path} (damaged: request telemetry, on which nothing depends)")
+        else:
+            yield Finding(what=f"{path} ({num_rows:,} requests)")
+
+
+def _shard(
+    paths: CorpusPaths, plan: PlanRecord, shard: Shard, record: RunRecord, audit: Audit
+) -> Iterator[Finding]:
+    """A completed shard has no output to be held against: its rows are, and all have a verdict."""
+    if record.state is not RunState.COMPLETE or plan.planned_at > record.updated_at:
+        return
+    rows = audit.count_rows(statuses_of(paths.plan), shard.of)[shard.ordinal]
+    problem = _books(record, rows.total, plan.num_to_account)
+    if problem is None and rows.pending:
+        problem = (
+            f"{rows.pending:,} of {rows.total:,} rows are in no segment, and run {record.run_id} completed"
+        )
+    yield Finding(what=f"shard {shard} of {paths.checkpoint} ({rows.total:,} rows)", problem=problem)
 
 
 def _segment(path: Path) -> Finding:
@@ -131,6 +184,7 @@ def _plan(paths: CorpusPaths, plan: PlanRecord) -> Iterator[Finding]:
             yield Finding(what=f"{path} ({num_rows:,} rows)", problem=wrong)
     for part in spool.parts(paths.spool):
         try:
+            part.check()
             num_rows = sum(batch.num_rows for batch in part.batches())
         except BatchrunError as error:
             yield Finding(what=str(part.path), problem=error.reason)
@@ -143,11 +197,11 @@ def _output(path: Path, paths: CorpusPaths, plan: PlanRecord, record: RunRecord,
     if not path.exists():
         return Finding(what=f"{path} (not there any more; `batchrun results` publishes it again)")
     try:
-        num_rows = pq.read_metadata(path).num_rows
+        num_rows = sum(batch.num_rows for batch in open_checked(path).iter_batches(ROWS_AT_ONCE))
         problem = _books(record, num_rows, plan.num_rows)
         counted = audit.problem(path, paths.plan, plan.sources)
         statuses = audit.count_by_status()
-    except (OSError, pa.ArrowException) as error:
+    except (DamageError, OSError, pa.ArrowException) as error:
         return Finding(what=str(path), problem=str(error).splitlines()[0])
     expected = {str(status): number for status in RowStatus if (number := getattr(record.rows, status))}
     if not (problem or counted) and statuses != expected:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from batchrun.errors import BatchrunError, InterruptedRunError
+from batchrun.errors import BatchrunError, EngineUnavailableError, InterruptedRunError
 from batchrun.progress import Progress
 from batchrun.reporter import Reporter
 from batchrun.signals import StopSignals
@@ -34,12 +34,15 @@ class Watch:
     signals: StopSignals
     window: Window
     watchdog: Watchdog
+    load_seconds: float
     places_of: Callable[[Sequence[bytes]], list[str]]
     is_closing: bool = False
     _num_deaths: int = 0
 
     def until_end(self) -> None:
-        """Return when there is no more to come. Raises InterruptedRunError where the engine hangs for good."""
+        """Return when there is no more to come. Raises InterruptedRunError where the engine hangs for good, and
+        EngineUnavailableError where its first load does.
+        """
         written = time.monotonic()
         try:
             while self.worker.is_running:
@@ -48,6 +51,7 @@ class Watch:
                     self.worker.stop()
                 self._mind_the_window()
                 self._tell_deaths()
+                self._mind_the_load()
                 self._mind_the_engine()
                 self.log.record = self.progress.of(self.log.record)
                 self.timeline.add(self.progress.sample(self.log.record))
@@ -77,6 +81,23 @@ class Watch:
             self._warn(f"the engine died: {death}; it is started again, and what was in it is computed again")
             self._num_deaths += 1
             self.watchdog.restart()
+
+    def _mind_the_load(self) -> None:
+        """A load that hangs ends the run, and is not tried again: it took long, and the next submit tries it in a
+        process of its own. What it has of processes is killed; what hangs in this one ends with it.
+        """
+        if self.worker.seconds_in_load <= self.load_seconds:
+            return
+        error = self.worker.give_up_load()
+        again = " again" if self.worker.loaded_at else ""
+        told = f"the engine was not loaded{again} after {self.load_seconds:,.0f} s (engine.load_seconds)"
+        told = f"{told}; the last error that it told of: {error}" if error else told
+        if again:
+            raise InterruptedRunError(told, "What is finished is kept. Submit again to go on.")
+        raise EngineUnavailableError(
+            told,
+            "Raise engine.load_seconds in the spec if loading takes so long here; else see: batchrun doctor",
+        )
 
     def _mind_the_engine(self) -> None:
         """An engine that hangs is killed where it is a process of its own, and then started again like one that

@@ -62,6 +62,15 @@ class Window:
             return f"{self.deadline:%Y-%m-%d %H:%M %Z}"
         return f"after {self.budget or 0:,.0f} s"
 
+    @property
+    def ends_at(self) -> str | None:
+        """The moment of its end as the clock stands now, ISO 8601 to the second; None without one."""
+        try:
+            end = self.now() + timedelta(seconds=self.seconds_left())
+        except OverflowError:  # infinity, or a budget of millennia
+            return None
+        return end.isoformat(timespec="seconds")
+
     def require_open(self) -> None:
         """Raise WindowOverError where it is over."""
         self._require(f"the window is over: it ended {self.text}", "Submit again in the next window")

@@ -9,6 +9,7 @@ from pathlib import Path
 import xxhash
 
 from batchrun.errors import ConfigError
+from batchrun.shard import Shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +142,11 @@ class Workspace:
     def job(self, job_id: str, seed: int) -> JobPaths:
         return JobPaths(job=self.checkpoints / job_id, spools=self.buckets / job_id, seed=seed)
 
+    def corpora_of(self, job_id: str) -> list[Path]:
+        """The folders of a job's corpora, over its seeds."""
+        seeds = self.job(job_id, 0).seeds()
+        return [path for seed in seeds for path in sorted(self.job(job_id, seed).corpora.glob("*"))]
+
     def job_ids(self) -> list[str]:
         return sorted(path.parent.name for path in self.checkpoints.glob("*/job.json"))
 
@@ -167,7 +173,8 @@ def find_workspace(home: str | None, environment: Mapping[str, str] = os.environ
     return Workspace(home=next(nearest, here))
 
 
-def corpus_id(inputs: list[str], limit: int | None) -> str:
-    """A short hash of the input paths as given, made absolute, and of the limit on rows."""
+def corpus_id(inputs: list[str], limit: int | None, shard: Shard | None = None) -> str:
+    """A short hash of the input paths as given, made absolute, of the limit on rows, and of the shard."""
     parts = [os.path.abspath(path) for path in inputs] + ([f"limit={limit}"] if limit is not None else [])
+    parts += [f"shard={shard}"] if shard is not None else []
     return xxhash.xxh3_64_hexdigest("\0".join(parts).encode(errors="surrogateescape"))[:10]

@@ -51,12 +51,15 @@ class Result:
 class Bench:
     """A workspace with one lead job, and commands run in it."""
 
-    def __init__(self, home: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, home: Path, model: Path, capsys: pytest.CaptureFixture[str], *, writes_spec: bool = True
+    ) -> None:
         self.home = home
         self.model = model
         self._capsys = capsys
         (home / "jobs").mkdir(parents=True, exist_ok=True)
-        self.write_spec()
+        if writes_spec:
+            self.write_spec()
 
     def write_spec(self, options: str = "", name: str = "summarize", extra: str = "") -> Path:
         path = self.home / "jobs" / f"{name}.toml"

@@ -70,16 +70,20 @@ def test_what_systemd_restarts_is_what_can_go_on(bench: Bench) -> None:
     assert f"SuccessExitStatus={ExitCode.WINDOW_OVER:d}\n" in text
 
 
-def test_slurm_s_signal_ends_with_a_requeue(bench: Bench, tmp_path: Path) -> None:
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "4"}
+
+
+@pytest.mark.parametrize("name", ["batchrun.sbatch", "batchrun-array.sbatch"])
+def test_slurm_s_signal_ends_with_a_requeue(name: str, bench: Bench, tmp_path: Path) -> None:
     """SIGUSR1 to the batch script: 75, all durable, and the job is put into the queue again."""
     bench.write_spec("prefill_tokens_per_s = 400")
     bench.corpus(texts(300))
     script, called = tmp_path / "job.sbatch", tmp_path / "requeued"
-    script.write_text(example("batchrun.sbatch", bench))
+    script.write_text(example(name, bench))
     fake = tmp_path / "scontrol"
     fake.write_text(f'#!/bin/sh\necho "$@" > {called}\n')
     fake.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"} | SLURM
     process = subprocess.Popen(
         ["bash", str(script)], env=environment, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -93,6 +97,26 @@ def test_slurm_s_signal_ends_with_a_requeue(bench: Bench, tmp_path: Path) -> Non
     assert "requeue 7\n" == called.read_text()
     bench.write_spec()
     assert 0 == bench.submit(bench.home / "corpus.parquet").code
+
+
+def test_the_tasks_of_a_slurm_array_are_joined(bench: Bench, tmp_path: Path) -> None:
+    """As many shards as the array has tasks; then what the example's dependent job runs has every row."""
+    bench.corpus(texts(12))
+    text = example("batchrun-array.sbatch", bench)
+    script = tmp_path / "array.sbatch"
+    script.write_text(text)
+    [(first, last)] = re.findall(r"^#SBATCH --array=(\d+)-(\d+)$", text, re.MULTILINE)
+    numbers = range(int(first), int(last) + 1)
+    for number in numbers:
+        task = SLURM | {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": str(len(numbers))}
+        done = subprocess.run(
+            ["bash", str(script)], env=os.environ | task, capture_output=True, text=True, check=False
+        )
+        assert (0, "") == (done.returncode, done.stdout)
+    [join] = re.findall(r'^# +"(.+)"$', text, re.MULTILINE)
+    join = join.replace("/data/corpus.summaries", f"{bench.home}/joined")
+    subprocess.run(["bash", "-c", join], capture_output=True, check=True)
+    assert ["ok"] * 12 == [row["status"] for row in bench.output("joined.parquet")]
 
 
 def test_kubernetes_is_told_which_codes_are_final() -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchrun.cli.main import COMMANDS
 from tests.commands import Bench, texts
 
 
@@ -205,6 +206,14 @@ def test_a_bug_is_70_with_a_traceback(bench: Bench, monkeypatch: pytest.MonkeyPa
     result = bench.run("submit", bench.corpus(texts(1)))
     assert 70 == result.code
     assert "nobody foresaw this" in result.err
+    assert "this is a bug" in result.err
+
+
+def test_a_command_that_can_not_be_imported_is_70(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation that lacks a part is told as a bug, not as a crash of Python."""
+    monkeypatch.setitem(COMMANDS, "missing", "it has no module")
+    result = bench.run("missing", "--json")
+    assert 70 == result.code
     assert "this is a bug" in result.err
 
 

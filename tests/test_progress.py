@@ -19,6 +19,7 @@ def numbers(snapshot: EngineSnapshot, estimate: Any = None, **of_worker: Any) ->
         "snapshot": lambda: snapshot,
         "loaded_at": 1.0,
         "running_seconds": 1.0,
+        "loading_seconds": 1.0,
         "engine_label": "lead",
         "tally": Tally(),
         "feeding": FeedingTally(),

@@ -36,6 +36,7 @@ OTHER_VALUES: dict[str, Any] = {
     "engine.max_num_batched_tokens": 4096,
     "engine.max_num_seqs": 8,
     "engine.speculation": "ngram",
+    "engine.load_seconds": 90,
     "engine.stall_seconds": 60,
     "engine.options": {"speculative_tokens": 4},
 }
@@ -171,7 +172,7 @@ def test_a_later_field_leaves_the_jobs_before_it_alone(name: str) -> None:
         (
             "model = 'm'\n[engine]\ngpu_memory_utilization = 0.9",
             "unknown key 'engine.gpu_memory_utilization'",
-            "Known here: dtype, kind, max_model_len, max_num_batched_tokens, max_num_seqs, options, speculation, stall_seconds.",
+            "Known here: dtype, kind, load_seconds, max_model_len, max_num_batched_tokens, max_num_seqs, options, speculation, stall_seconds.",
         ),
         ("", "Object missing required field `model`", "Mend that value in the spec."),
         ("model = ''", "Expected `str` of length >= 1 - at `$.model`", "Mend that value in the spec."),
@@ -329,6 +330,7 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
     max_num_batched_tokens = 200
     max_num_seqs = 3
     speculation = "ngram"
+    load_seconds = 90
     stall_seconds = 60
     [engine.options]
     nested = { anything = [1, "two"] }
@@ -355,6 +357,7 @@ def test_a_full_spec_is_read_as_written(tmp_path: Path) -> None:
         "engine.max_num_batched_tokens": 200,
         "engine.max_num_seqs": 3,
         "engine.speculation": "ngram",
+        "engine.load_seconds": 90,
         "engine.stall_seconds": 60,
         "engine.options": {"nested": {"anything": [1, "two"]}},
     }

@@ -3,15 +3,19 @@
 import errno
 import json
 import math
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from batchrun import atomic_file
+from batchrun import api, atomic_file
 from batchrun.telemetry.metrics_file import OTHERS, SCALING
 from batchrun.telemetry.requests import SCHEMA
-from tests.commands import Bench, texts
+from tests.commands import Bench, Result, texts
 
 
 def metrics_of(path: Path) -> dict[str, dict[str, float]]:
@@ -114,3 +118,73 @@ def test_a_log_of_json_is_json_to_its_last_line(bench: Bench, corpus: str) -> No
     lines = [json.loads(line) for line in done.err.splitlines()]
     assert all({"time", "message"} <= set(line) for line in lines)
     assert (66 == done.code) == ("exit_code" in lines[-1])
+
+
+def bug(*_: object, **__: object) -> NoReturn:
+    raise LookupError("nobody foresaw this")
+
+
+def kill_with(number: signal.Signals) -> Callable[..., None]:
+    return lambda *_, **__: os.kill(os.getpid(), number)
+
+
+ENDINGS: dict[str, tuple[list[str], Callable[..., None] | None, tuple[int, str, str]]] = {
+    # words, what submit does instead, the object's exit_code, state and stop_reason
+    "an unknown option": (["--frob"], None, (2, "failed", "No such option '--frob'. Did you mean '--job'?")),
+    "a value that is none": (["--limit", "x"], None, (2, "failed", "'x' is not a valid integer range.")),
+    "no time": (["--deadline", "soon"], None, (2, "failed", "--deadline 'soon' is no time")),
+    "a window that is over": (
+        ["--deadline", "2020-01-01T06:00+00:00"], None, (4, "interrupted", "deadline")
+    ),
+    "no corpus": (["/missing.parquet", "-o", "/missing.summaries.parquet"], None, (66, "failed", "is not there")),
+    "no spec": (["--job", "/missing.toml"], None, (78, "failed", "there is no job spec")),
+    "a bug": ([], bug, (70, "failed", "LookupError('nobody foresaw this')")),
+    "SIGTERM": ([], kill_with(signal.SIGTERM), (75, "interrupted", "SIGTERM")),
+    "SIGINT": ([], kill_with(signal.SIGINT), (130, "interrupted", "SIGINT")),
+}  # fmt: skip
+
+
+def objects(result: Result) -> list[dict[str, object]]:
+    """The lines of standard error; each must be an object with its time."""
+    lines = [json.loads(line) for line in result.err.splitlines()]
+    assert lines
+    assert all({"time", "message"} <= set(line) for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_an_end_before_the_run_is_told_as_asked(
+    case: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever on the command line the fault is: the log is objects, and the summary is on standard output and in
+    its file.
+    """
+    words, instead, (code, state, reason) = ENDINGS[case]
+    if instead is not None:
+        monkeypatch.setattr(api, "submit", instead)
+    path = bench.home / "summary.json"
+    asked = ["--json", "--log-format", "json", "--summary-file", path]
+    done = bench.run("submit", bench.corpus(texts(2)), *asked, *words)
+    lines = objects(done)
+    assert ["exit_code" in line for line in lines][-1] == (state == "failed" or code == 4)
+    assert (code, code, state) == (done.code, done.json["exit_code"], done.json["state"])
+    assert reason in done.json["stop_reason"]
+    assert done.json == json.loads(path.read_text())
+
+
+def test_a_bug_in_a_run_is_told_with_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary has its ids and rows, the log one object with the traceback."""
+    monkeypatch.setattr("batchrun.runner.publish_plan", bug)
+    done = bench.submit(bench.corpus(texts(2)), "--log-format", "json")
+    assert (70, 70, 2) == (done.code, done.json["exit_code"], done.json["rows"]["computed"])
+    assert done.json["run_id"]
+    assert "nobody foresaw this" in str(objects(done)[-1]["traceback"])
+
+
+def test_the_environment_can_ask_for_objects(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run's log, and of the error for a command that there is not."""
+    monkeypatch.setenv("BATCHRUN_LOG_FORMAT", "json")
+    assert "complete" in str(
+        [line["message"] for line in objects(bench.run("submit", bench.corpus(texts(2))))]
+    )
+    assert [2] == [line["exit_code"] for line in objects(bench.run("frobnicate"))]

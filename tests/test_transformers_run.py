@@ -55,6 +55,6 @@ def test_the_doctor_names_the_engine(bench: Bench, corpus: Path) -> None:
     """What would run, on what, and in which dtype."""
     checks = {
         check.name: check
-        for check in examine(Workspace(home=bench.home), bench.home / "jobs" / "summarize.toml")
+        for check in examine(Workspace(home=bench.home), bench.home / "jobs" / "summarize.toml").checks
     }
     assert "transformers on cpu in float32" == checks["engine"].value

@@ -12,7 +12,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.commands import Bench, texts
+from batchrun.orphans import orphans
+from tests.commands import Bench, set_engine, texts
 
 pytestmark = pytest.mark.engine
 
@@ -37,8 +38,14 @@ def started(bench: Bench, corpus: Path) -> "tuple[subprocess.Popen[str], list[ps
         assert time.monotonic() < deadline, "nothing was finished"
         time.sleep(0.05)
     children = psutil.Process(process.pid).children(recursive=True)
-    assert any("EngineCore" in " ".join(child.cmdline()) + child.name() for child in children)
+    assert core_of(children)
     return process, children
+
+
+def core_of(children: list[psutil.Process]) -> psutil.Process:
+    """The process of vLLM's core."""
+    [core] = [child for child in children if "EngineCore" in " ".join(child.cmdline()) + child.name()]
+    return core
 
 
 def opened(pid: int) -> list[Path]:
@@ -109,8 +116,7 @@ def check_requests(bench: Bench) -> None:
 def test_a_core_that_is_killed_is_started_again(bench: Bench, corpus: Path) -> None:
     """SIGKILL of vLLM's own process in the middle of the run: every row comes out, and the run says what happened."""
     process, children = started(bench, corpus)
-    [core] = [child for child in children if "EngineCore" in " ".join(child.cmdline()) + child.name()]
-    core.kill()
+    core_of(children).kill()
     out, err = process.communicate(timeout=200)
     assert 0 == process.returncode, err
     said = json.loads(out.strip().splitlines()[-1])
@@ -119,3 +125,71 @@ def test_a_core_that_is_killed_is_started_again(bench: Bench, corpus: Path) -> N
     [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
     assert 1 == json.loads(path.read_bytes())["metrics"]["num_engine_deaths"]
     assert [] == psutil.wait_procs(children, timeout=15)[1]
+
+
+def test_a_core_that_is_stopped_is_killed_and_started_again(bench: Bench, corpus: Path) -> None:
+    """SIGSTOP in the middle of the run: the rows that wait are named, every row comes out, and nothing is left."""
+    set_engine(bench.home / "jobs" / "summarize.toml", stall_seconds=5)
+    process, children = started(bench, corpus)
+    core_of(children).suspend()
+    out, err = process.communicate(timeout=400)
+    assert 0 == process.returncode, err
+    assert "the engine made no token for 5 s (engine.stall_seconds); it has " in err
+    assert f"among them {corpus} row " in err
+    assert "the engine died: the engine's process was killed (SIGKILL)" in err
+    said = json.loads(out.strip().splitlines()[-1])
+    assert [ROWS, ROWS, 0] == [said["rows"][name] for name in ("ok", "computed", "failed")]
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+
+
+def loading(bench: Bench, corpus: Path) -> "tuple[subprocess.Popen[str], list[psutil.Process]]":
+    """A run whose core's process has begun, which is stopped; and the processes below the run."""
+    process = bench.start("submit", corpus, "--json")
+    deadline = time.monotonic() + 200
+    while True:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no core was begun"
+        children = psutil.Process(process.pid).children(recursive=True)
+        for child in children:
+            with suppress(psutil.Error):  # of what has ended meanwhile
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.suspend()
+                    return process, children
+        time.sleep(0.05)
+
+
+def test_a_core_that_is_stopped_while_it_loads_ends_the_run(bench: Bench, corpus: Path) -> None:
+    """69 after `engine.load_seconds`, and nothing is left."""
+    set_engine(bench.home / "jobs" / "summarize.toml", load_seconds=60)
+    process, children = loading(bench, corpus)
+    _, err = process.communicate(timeout=200)
+    assert 69 == process.returncode, err
+    assert "the engine was not loaded after 60 s (engine.load_seconds)" in err
+    assert "Traceback" not in err
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+
+
+def test_a_run_that_is_terminated_while_it_loads_leaves_no_process(bench: Bench, corpus: Path) -> None:
+    """Not even one that had not yet bound itself to its parent, or is stopped."""
+    process, children = loading(bench, corpus)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert 75 == process.returncode, err
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+
+
+def test_a_core_that_outlives_its_run_is_named(bench: Bench, corpus: Path) -> None:
+    """SIGKILL of a run whose core hangs before it could bind itself to its parent: all that is left is named, and
+    what ends it is said.
+    """
+    process, children = loading(bench, corpus)
+    process.kill()
+    process.wait()
+    [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
+    [left] = [orphan for orphan in orphans() if orphan.run_id == path.stem]
+    for process_id in left.process_ids:
+        os.kill(process_id, signal.SIGKILL)
+    assert set(left.process_ids) <= {child.pid for child in children}
+    assert left.memory_bytes > 1 << 20
+    assert [] == psutil.wait_procs(children, timeout=15)[1]
+    assert path.stem not in {orphan.run_id for orphan in orphans()}

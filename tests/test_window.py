@@ -171,3 +171,15 @@ def test_the_plan_says_how_much_fits(bench: Bench) -> None:
     assert 0 < little["fit"]["documents"] < little["counts"]["to_run"]
     assert "documents fit;" in bench.run("plan", corpus, "--time-budget", "15s").out
     assert "all fits, with " in bench.run("plan", corpus, "--time-budget", "1h").out
+
+
+def test_the_moment_of_the_end_is_told() -> None:
+    """A deadline is itself, a budget counts from now; none without an end, or with one that no calendar has."""
+    now = datetime(2026, 11, 30, 22, 0, tzinfo=UTC)
+    deadline = datetime(2026, 12, 1, 6, 0, tzinfo=UTC)
+    assert Window().ends_at is None
+    assert "2026-12-01T06:00:00+00:00" == Window(deadline=deadline, now=lambda: now).ends_at
+    budget = Window(deadline=deadline, budget=3600.0, now=lambda: now).ends_at
+    assert budget is not None
+    assert abs(datetime.fromisoformat(budget) - now - timedelta(hours=1)) < timedelta(seconds=60)
+    assert Window(budget=1e13, now=lambda: now).ends_at is None

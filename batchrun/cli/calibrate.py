@@ -6,8 +6,9 @@ import click
 import msgspec
 
 from batchrun.cli import options
-from batchrun.cli.console import console, duration
+from batchrun.cli.console import console
 from batchrun.cli.outcome import echo_json, finish_with_error
+from batchrun.clock import duration
 from batchrun.defaults import spec_path
 from batchrun.errors import BatchrunError, UsageError
 

@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All on stderr."""
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from batchrun.clock import duration
 from batchrun.errors import BatchrunError, ExitCode
+from batchrun.holding import percent_done
 from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
 
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINE_SECONDS = 30.0
-FINE_BELOW = 90
-"""Seconds, or minutes, up to which a duration is said in that unit."""
+WIDE, LEAST_BAR = 80, 8
+"""Columns of a terminal that does not say how many it has, and of a bar that still shows something."""
 
 
 def show_error(error: BatchrunError, log_format: str = "text") -> None:
@@ -28,6 +31,20 @@ def show_error(error: BatchrunError, log_format: str = "text") -> None:
         return
     with suppress(OSError):  # nobody reads it
         _show(error)
+
+
+def styled(text: str, **style: Any) -> str:
+    """With colours, unless NO_COLOR is set; click takes them away where there is no terminal."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
+
+
+def say(text: str, log_format: str) -> None:
+    """A line of the log."""
+    if log_format == "json":
+        say_json(message=text)
+        return
+    with suppress(OSError):  # nobody reads it
+        click.echo(f"batchrun: {text}", err=True)
 
 
 def say_json(**fields: Any) -> None:
@@ -69,7 +86,7 @@ class LineReporter(Reporter):
             self.note(f"planning: {num_rows:,} rows read")
 
     def running(self, record: RunRecord) -> None:
-        if record.engine is not None and self._is_due():
+        if self._is_due():
             self.note(progress_text(record))
 
     def _is_due(self) -> bool:
@@ -86,19 +103,21 @@ class JsonReporter(LineReporter):
         say_json(message=text)
 
     def running(self, record: RunRecord) -> None:
-        if record.engine is not None and self._is_due():
+        if self._is_due():
             say_json(
                 message=progress_text(record),
                 job_id=record.job_id,
                 run_id=record.run_id,
-                percent_done=round(100 * record.rows.computed / max(1, record.to_run), 1),
+                percent_done=percent_done(record),
                 seconds_remaining=record.metrics.seconds_to_completion,
                 rows_failed=record.rows.failed,
             )
 
 
 class TerminalReporter(Reporter):
-    """A tqdm bar for planning, one for running."""
+    """A line that is drawn anew: for planning, for loading, which both go when they are over, and a tqdm bar for
+    running, which stays.
+    """
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -111,21 +130,14 @@ class TerminalReporter(Reporter):
             self._bar.write(f"batchrun: {text}", file=sys.stderr)
 
     def planning(self, num_rows: int) -> None:
-        bar = self._show("planning", unit=" rows", total=None)
-        bar.update(num_rows - bar.n)
+        self._draw("planning", f"planning: {num_rows:,} rows read [{{elapsed}}]", done=num_rows)
 
     def running(self, record: RunRecord) -> None:
         if record.engine is None:
+            self._draw("loading", "loading the model [{elapsed}]", done=self._bar.n + 1 if self._bar else 0)
             return
-        bar = self._show("summarizing", unit=" docs", total=record.to_run)
-        failed = f", {record.rows.failed:,} failed" if record.rows.failed else ""
-        left = record.metrics.seconds_to_completion
-        rate = f"{record.metrics.prefill_tokens_per_second:,.0f}+{record.metrics.decode_tokens_per_second:,.0f} tok/s"
-        bar.set_postfix_str(
-            f"{rate}{failed}{'' if left is None else ', ' + duration(left) + ' left'}", refresh=False
-        )
-        bar.update(record.rows.computed - bar.n)
-        bar.refresh()
+        self._draw("running", bar_text(record, _columns()), done=record.rows.computed, total=record.to_run)
+        self._bar.refresh()
 
     def finished(self) -> None:
         if self._bar is not None:
@@ -133,39 +145,47 @@ class TerminalReporter(Reporter):
             self._bar = None
             self._phase = ""
 
-    def _show(self, phase: str, *, unit: str, total: int | None) -> Any:
+    def _draw(self, phase: str, shape: str, *, done: int, total: int | None = None) -> None:
+        """Within a tenth of a second of the last time it is only noted."""
         if self._phase != phase:
             from tqdm import tqdm
 
             self.finished()
-            shape = (
-                None if total is None else "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
-            )
             self._bar = tqdm(
-                desc=phase, unit=unit, total=total, file=sys.stderr, bar_format=shape, dynamic_ncols=True
+                total=total, file=sys.stderr, bar_format=shape, dynamic_ncols=True, leave=total is not None
             )
             self._phase = phase
-        return self._bar
+        self._bar.bar_format = shape
+        self._bar.update(done - self._bar.n)
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDE
+    except OSError:
+        return WIDE
+
+
+def bar_text(record: RunRecord, columns: int) -> str:
+    """The format, for tqdm, of a bar of LEAST_BAR or more, and of what fits beside it, the most important first."""
+    rows, metrics = record.rows, record.metrics
+    text = f"{rows.computed:,} of {record.to_run:,}"
+    left, is_done = metrics.seconds_to_completion, rows.computed >= record.to_run
+    parts = [] if left is None or is_done else [f"{duration(left)} left"]
+    parts += [f"{rows.failed:,} failed"] if rows.failed else []
+    rates = f"{metrics.prefill_tokens_per_second:,.0f} in, {metrics.decode_tokens_per_second:,.0f} out"
+    room = columns - len("100%|| ") - LEAST_BAR
+    for part in (*parts, f"{rates} tokens/s"):
+        if len(text) + len(part) + 2 <= room:
+            text += f", {part}"
+    return f"{int(percent_done(record)):3d}%|{{bar}}| {text}"
 
 
 def progress_text(record: RunRecord) -> str:
     """A run under way in one line."""
-    rows, metrics = record.rows, record.metrics
-    share = f"{rows.computed / record.to_run:.0%}" if record.to_run else "0%"
-    left = (
-        ""
-        if metrics.seconds_to_completion is None
-        else f", about {duration(metrics.seconds_to_completion)} left"
-    )
+    rows, metrics, left = record.rows, record.metrics, record.metrics.seconds_to_completion
+    if record.engine is None:
+        return f"loading the model for {duration(record.seconds.loading)} by now"
     rates = f"{metrics.prefill_tokens_per_second:,.0f} prefill and {metrics.decode_tokens_per_second:,.0f} decode tokens/s"
-    return (
-        f"{rows.computed:,} of {record.to_run:,} documents ({share}), {rows.failed:,} failed, {rates}{left}"
-    )
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`."""
-    if seconds < FINE_BELOW:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < FINE_BELOW else f"{minutes // 60} h {minutes % 60:02d} min"
+    told = f"{rows.computed:,} of {record.to_run:,} documents ({int(percent_done(record))}%), {rows.failed:,} failed, {rates}"
+    return told if left is None or rows.computed >= record.to_run else f"{told}, about {duration(left)} left"

@@ -1,11 +1,10 @@
 """The last words of a run."""
 
-from contextlib import suppress
-
 import click
 
-from batchrun.cli.console import duration, say_json
+from batchrun.cli.console import say
 from batchrun.cli.outcome import echo_json, summary, write_summary
+from batchrun.clock import duration
 from batchrun.errors import ExitCode
 from batchrun.records import RunRecord, RunState
 
@@ -21,14 +20,10 @@ def tell_end(
     """Say how a run ended; returns the exit code."""
     code = record.exit_code or 0
     if not (quiet and code == ExitCode.COMPLETE):
-        with suppress(OSError):  # nobody reads it
-            for line in end_lines(record):
-                if log_format == "json":
-                    say_json(message=line)
-                else:
-                    click.echo(f"batchrun: {line}", err=True)
-    write_summary(summary_file, summary(record))
-    is_published = record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER
+        for line in end_lines(record):
+            say(line, log_format)
+    write_summary(summary_file, summary(record), log_format)
+    is_published = record.output and (record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER)
     if as_json:
         echo_json(summary(record))
     elif is_published and not quiet:
@@ -43,16 +38,16 @@ def end_lines(record: RunRecord) -> list[str]:
         return [
             f"the window is over ({record.stop_reason}): {rows.computed:,} of {record.to_run:,} documents of this run are "
             f"finished; of {rows.total:,} rows {rows.pending:,} are pending",
-            f"go on in the next window: the same submit, or batchrun resume {record.job_id}",
+            f"go on in the next window: the same submit, or {resume_command(record)}",
         ]
     if record.state is not RunState.COMPLETE:
         kept = f"{rows.computed:,} of {record.to_run:,} documents of this run are finished and kept"
         return [
             f"stopped ({record.stop_reason}): {kept}",
-            f"go on: batchrun resume {record.job_id}   (or the same submit again)",
+            f"go on: {resume_command(record)}   (or the same submit again)",
         ]
     lines = [
-        f"complete: {rows.total:,} rows: {rows.ok:,} ok, {rows.failed:,} failed, {rows.skipped:,} skipped",
+        f"complete: {f'shard {record.shard}, ' if record.shard else ''}{rows.total:,} rows: {rows.ok:,} ok, {rows.failed:,} failed, {rows.skipped:,} skipped",
         f"{rows.computed:,} computed, {rows.reused:,} reused, {rows.duplicate:,} duplicate; {tokens.input:,} tokens read, "
         f"{tokens.output:,} written; {duration(record.seconds.total)}",
     ]
@@ -65,7 +60,15 @@ def end_lines(record: RunRecord) -> list[str]:
         lines.append(f"flagged of those computed: {counts}")
     if rows.failed:
         lines.append(f"list the failures: batchrun results {record.job_id} --only failed")
+    if record.shard:
+        lines.append(f"join the shards when they are done: batchrun results {record.job_id} -o OUT")
     return lines
+
+
+def resume_command(record: RunRecord) -> str:
+    """What goes on with a run."""
+    shard = f" --shard {record.shard}" if record.shard else ""
+    return f"batchrun resume {record.job_id}{shard}"
 
 
 def running_text(record: RunRecord) -> str:

@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 import click
 
 import batchrun
-from batchrun.cli.console import show_error
-from batchrun.cli.outcome import Finished
-from batchrun.errors import BatchrunError, ExitCode, StorageError
+from batchrun.cli.console import say, say_json, show_error
+from batchrun.cli.manner import Manner, manner_of
+from batchrun.cli.outcome import Finished, blank_summary, conclude, failure_summary, summary
+from batchrun.errors import BatchrunError, ExitCode, StorageError, UsageError
+from batchrun.records import RunRecord, RunState
 from batchrun.signals import answered, end_with_parent
 
 COMMANDS = {
@@ -33,6 +35,10 @@ COMMANDS = {
 }
 
 
+class _TerminatedError(BaseException):
+    """A signal outside a run, which answers signals itself."""
+
+
 class Commands(click.Group):
     """Imports a command when it is called, so that `--help` and `status` load nothing heavy."""
 
@@ -44,6 +50,13 @@ class Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"batchrun.cli.{cmd_name}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Click itself would print an empty line, which is no line of a log, and go on with another error."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _TerminatedError(signal.SIGINT.name) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -86,10 +99,6 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
-class _TerminatedError(BaseException):
-    """A signal outside a run, which answers signals itself."""
-
-
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     for another in answered():  # while the end is told
         if another is not signal.SIGINT:
@@ -99,43 +108,83 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 def code_of(arguments: list[str]) -> int:
     """Run a command; returns its exit code, whatever ended it."""
+    manner = Manner()
     if threading.current_thread() is not threading.main_thread():
-        return _code_of(arguments)
+        return _code_of(arguments, manner_of(main, arguments))
     terminating = [number for number in answered() if number is not signal.SIGINT]
     before = {number: signal.signal(number, _terminate) for number in terminating}
     try:
         end_with_parent()
-        return _code_of(arguments)
+        manner = manner_of(main, arguments)
+        return _code_of(arguments, manner)
     except _TerminatedError as stopped:
-        with suppress(OSError):
-            click.echo(f"batchrun: stopped ({stopped}): nothing was begun, or all that was is kept", err=True)
-        return ExitCode.INTERRUPTED
+        return _interrupted(str(stopped), manner)
+    except KeyboardInterrupt:
+        return _interrupted(signal.SIGINT.name, manner)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _code_of(arguments: list[str]) -> int:
+def _code_of(arguments: list[str], manner: Manner) -> int:
     try:
         returned: Any = main.main(arguments, prog_name="batchrun", standalone_mode=False)
     except Finished as finished:
         return finished.exit_code
     except BatchrunError as error:
-        show_error(error)
-        return error.exit_code
+        return _failed(error, manner)
+    except click.Abort:
+        return _interrupted(signal.SIGINT.name, manner)
     except click.ClickException as error:
-        error.show()
-        return ExitCode.USAGE
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("batchrun: interrupted", err=True)
-        return ExitCode.KEYBOARD
+        return _misused(error, manner)
     except OSError as error:
-        show_error(
-            StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")
-        )
-        return ExitCode.IO_ERROR
-    except Exception:  # noqa: BLE001 - the one boundary
-        traceback.print_exc()
-        click.echo("batchrun: this is a bug; please report it with the text above", err=True)
-        return ExitCode.BUG
+        mended = StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")
+        return _failed(mended, manner)
+    except Exception as error:  # noqa: BLE001 - the one boundary
+        return _broken(error, manner)
     return returned if isinstance(returned, int) else ExitCode.COMPLETE
+
+
+def _failed(error: BatchrunError, manner: Manner) -> int:
+    show_error(error, manner.log_format)
+    conclude(manner, failure_summary(error))
+    return error.exit_code
+
+
+def _misused(error: click.ClickException, manner: Manner) -> int:
+    """A command line that click does not take."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    said = UsageError(
+        error.format_message(), f"See {context.command_path if context else 'batchrun'} --help."
+    )
+    if manner.log_format == "json":
+        show_error(said, "json")
+    else:
+        with suppress(OSError):
+            error.show()
+    conclude(manner, failure_summary(said))
+    return said.exit_code
+
+
+def _interrupted(name: str, manner: Manner) -> int:
+    """A signal, where no run answers it."""
+    code = ExitCode.KEYBOARD if name == signal.SIGINT.name else ExitCode.INTERRUPTED
+    say(f"stopped ({name}): nothing was begun, or all that was is kept", manner.log_format)
+    conclude(manner, blank_summary(RunState.INTERRUPTED, name, code))
+    return code
+
+
+def _broken(error: Exception, manner: Manner) -> int:
+    """A bug; where a run came to it, its record is told."""
+    hint = "this is a bug; please report it with the text above"
+    trace = "".join(traceback.format_exception(error))
+    if manner.log_format == "json":
+        say_json(message=repr(error), hint=hint, exit_code=int(ExitCode.BUG), traceback=trace)
+    else:
+        with suppress(OSError):  # nobody reads it
+            click.echo(trace, err=True, nl=False)
+        say(hint, "text")
+    record = getattr(error, "record", None)
+    blank = blank_summary(RunState.FAILED, repr(error), ExitCode.BUG)
+    conclude(manner, summary(record) if isinstance(record, RunRecord) else blank)
+    return ExitCode.BUG

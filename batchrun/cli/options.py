@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from batchrun.cli.manner import LOG_FORMAT_VARIABLE
 from batchrun.records import Preference
 from batchrun.workspace import Workspace, find_workspace
 
@@ -51,6 +52,12 @@ corpus = chained(
     click.option("--keep-columns", metavar="A,B", help="Columns of the corpus to carry into the output."),
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N rows."),
 )
+shard = click.option(
+    "--shard",
+    metavar="I/N",
+    help="Only share I of N, by the texts' hashes: for N runs beside each other. Each reads all of the corpus to plan, "
+    "and publishes nothing: batchrun results joins them.",
+)
 max_error_rate = click.option(
     "--max-error-rate",
     type=click.FloatRange(0, 1),
@@ -87,6 +94,8 @@ log_format = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
+    envvar=LOG_FORMAT_VARIABLE,
+    show_envvar=True,
     help="json: each line of the log an object.",
 )
 accept_engine = click.option(

@@ -2,14 +2,16 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from batchrun.cli.console import show_error
-from batchrun.errors import BatchrunError, StorageError, WindowOverError
+from batchrun.cli.console import say, show_error
+from batchrun.cli.manner import Manner
+from batchrun.errors import BatchrunError, InterruptedRunError, StorageError, WindowOverError
 from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
 
 SUMMARY_FIELDS = (
@@ -34,24 +36,36 @@ class Finished(Exception):  # noqa: N818 - an end, not an error
 
 
 def summary(record: RunRecord) -> dict[str, Any]:
-    """The JSON object of a run."""
+    """The JSON object of a run; that of a shard says which."""
     fields: dict[str, Any] = msgspec.to_builtins(record)
-    return {name: fields[name] for name in SUMMARY_FIELDS}
+    return {name: fields[name] for name in (*SUMMARY_FIELDS, *(["shard"] if record.shard else []))}
 
 
 def failure_summary(error: BatchrunError) -> dict[str, Any]:
     """The same object for a run that did not come to an end of its own, or did not begin."""
-    record = error.record
-    if isinstance(record, RunRecord):
-        return summary(record)
+    if isinstance(error.record, RunRecord):
+        return summary(error.record)
+    if isinstance(error, WindowOverError):
+        return blank_summary(RunState.INTERRUPTED, error.stop_reason, error.exit_code)
+    state = RunState.INTERRUPTED if isinstance(error, InterruptedRunError) else RunState.FAILED
+    return blank_summary(state, error.reason, error.exit_code)
+
+
+def blank_summary(state: RunState, stop_reason: str, exit_code: int) -> dict[str, Any]:
+    """The same object where there is no run to tell of."""
     empty: dict[str, Any] = msgspec.to_builtins(
         {"rows": RowCounts(), "tokens": TokenCounts(), "seconds": PhaseSeconds()}
     )
-    state, reason = RunState.FAILED, error.reason
-    if isinstance(error, WindowOverError):
-        state, reason = RunState.INTERRUPTED, error.stop_reason
-    said = {"state": state.value, "stop_reason": reason, "exit_code": int(error.exit_code)}
+    said = {"state": state.value, "stop_reason": stop_reason, "exit_code": int(exit_code)}
     return dict.fromkeys(SUMMARY_FIELDS) | said | empty
+
+
+def conclude(manner: Manner, said: dict[str, Any]) -> None:
+    """Give the object to whoever asked for it: into the summary file, and as the last line of standard output."""
+    write_summary(manner.summary_file, said, manner.log_format)
+    if manner.as_json:
+        with suppress(OSError):  # nobody reads it
+            echo_json(said)
 
 
 def echo_json(value: Any) -> None:
@@ -59,7 +73,7 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def write_summary(path: str | None, said: dict[str, Any]) -> None:
+def write_summary(path: str | None, said: dict[str, Any], log_format: str = "text") -> None:
     """The object as a file, renamed into place; written over where that can not be, as Kubernetes' termination log,
     which is a mount of its own. Nothing without a path. One that can not be written is said, and changes no exit code.
     """
@@ -76,7 +90,7 @@ def write_summary(path: str | None, said: dict[str, Any]) -> None:
                 file.truncate()
                 file.write(text)
         except OSError:
-            click.echo(f"batchrun: the summary can not be written: {error}", err=True)
+            say(f"the summary can not be written: {error}", log_format)
 
 
 def finish_with_error(
@@ -90,7 +104,7 @@ def finish_with_error(
     if isinstance(error, OSError):
         error = StorageError(f"reading or writing failed: {error}", "Mend it, and call the command again.")
     show_error(error, log_format)
-    write_summary(summary_file, failure_summary(error))
-    if as_json:
-        echo_json(failure_summary(error))
+    conclude(
+        Manner(as_json=as_json, summary_file=summary_file, log_format=log_format), failure_summary(error)
+    )
     return Finished(error.exit_code)

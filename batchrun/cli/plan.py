@@ -7,8 +7,9 @@ import msgspec
 
 from batchrun import api
 from batchrun.cli import options
-from batchrun.cli.console import console, duration
+from batchrun.cli.console import console
 from batchrun.cli.outcome import echo_json
+from batchrun.clock import duration
 
 if TYPE_CHECKING:
     from batchrun.fit import Fit
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 @click.argument("corpus", nargs=-1, required=True)
 @options.job_spec
 @options.corpus
+@options.shard
 @click.option("--show-prompt", metavar="ID", help="Show what the model will see for the row of this id.")
 @options.window
 @options.home
@@ -34,6 +36,7 @@ def command(
     text_column: str | None,
     keep_columns: str | None,
     limit: int | None,
+    shard: str | None,
     show_prompt: str | None,
     deadline: str | None,
     time_budget: str | None,
@@ -63,7 +66,7 @@ def command(
     if show_prompt is not None:
         show(api.show_prompt(corpus, show_prompt, **asked), as_json=as_json)
         return
-    asked |= {"deadline": deadline, "time_budget": time_budget, "prefer": prefer}
+    asked |= {"shard": shard, "deadline": deadline, "time_budget": time_budget, "prefer": prefer}
     found = api.plan(corpus, **asked, reporter=console(quiet=quiet))
     if as_json:
         echo_json(msgspec.to_builtins(found))
@@ -84,7 +87,10 @@ def show(prompt: "Prompt", *, as_json: bool) -> None:
 def render(found: "Forecast") -> str:
     """The plan as a person reads it."""
     counts, outline = found.counts, found.outline
-    lines = [f"job {found.job_id}, seed {found.seed}: {counts.total:,} rows"]
+    rows = f"{counts.total:,} rows"
+    if found.shard is not None:
+        rows = f"shard {found.shard}, {counts.total:,} of {found.corpus_rows:,} rows"
+    lines = [f"job {found.job_id}, seed {found.seed}: {rows}"]
     lines += [
         f"  {number:>12,}  {label}"
         for number, label in (

@@ -14,6 +14,9 @@ from batchrun.records import is_permanent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from batchrun.records import RowCounts
+    from batchrun.snapshot import Snapshot
+
 
 @click.command(short_help="publish what there is, now; list failures")
 @click.argument("job_id")
@@ -38,6 +41,9 @@ def command(
 ) -> None:
     """Publish what JOB_ID has by now, also while it runs: rows without a summary are `pending`.
 
+    The shards of a corpus are joined into one output, a row for each of its rows; lines say which were never
+    started, are unfinished, run, or were planned before the corpus changed. Their rows may be `pending`.
+
     With --only failed each failed row is one line; with --json each is one object, and the last object counts
     them by error_type and says which are permanent: those the next submit leaves alone, while
     batchrun resume JOB_ID --failed computes all of them again that a model was asked for.
@@ -57,18 +63,46 @@ def command(
     full_id = space.find_job(job_id)
     last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
     job = reopen_job(space, full_id, seed=last.seed)
+    for told in job.model.notes:
+        click.echo(f"batchrun: {told}", err=True)
     if output is None:
-        counts = _list(failed_rows(job, last.corpus_id), as_json=as_json)
+        counts = _list(failed_rows(job, last), as_json=as_json)
         _tell_counts(full_id, counts, as_json=as_json)
         return
     target = Path(output).absolute()
-    rows = publish_now(job, last.corpus_id, target)
-    said = {status: getattr(rows, status) for status in ("total", "ok", "failed", "skipped", "pending")}
-    click.echo(f"batchrun: {', '.join(f'{number:,} {status}' for status, number in said.items())}", err=True)
+    snapshot = publish_now(job, last, target)
+    said = _by_status(snapshot.rows)
+    for line in (", ".join(f"{number:,} {status}" for status, number in said.items()), *snapshot.lines):
+        click.echo(f"batchrun: {line}", err=True)
     if as_json:
-        echo_json({"job_id": full_id, "output": str(target), "rows": said})
+        echo_json({"job_id": full_id, "output": str(target), "rows": said} | _shards(snapshot))
     else:
         click.echo(target)
+
+
+def _by_status(rows: "RowCounts") -> dict[str, int]:
+    return {status: getattr(rows, status) for status in ("total", "ok", "failed", "skipped", "pending")}
+
+
+def _shards(snapshot: "Snapshot") -> dict[str, Any]:
+    """How each shard stands, in the order of their numbers; nothing of a corpus without."""
+    if snapshot.split is None:
+        return {}
+    standings = zip(snapshot.split.standings, snapshot.by_shard, strict=True)
+    return {
+        "shards": [
+            {
+                "number": standing.shard.number,
+                "of": standing.shard.of,
+                "state": standing.state,
+                "corpus_id": standing.run.corpus_id if standing.run else None,
+                "run_id": standing.run.run_id if standing.run else None,
+                "rows": _by_status(rows),
+            }
+            for standing, rows in standings
+        ],
+        "other_shards": [{"number": shard.number, "of": shard.of} for shard in snapshot.split.others],
+    }
 
 
 def _list(rows: "Iterator[dict[str, Any]]", *, as_json: bool) -> Counter[str]:

@@ -18,6 +18,7 @@ from batchrun.errors import BatchrunError
 @click.option(
     "--corpus", "corpus_id", metavar="ID", help="The corpus id, where the job has several; see status."
 )
+@click.option("--shard", metavar="I/N", help="The shard; default: the one that was started last.")
 @options.max_error_rate
 @options.accept_engine
 @options.window
@@ -32,6 +33,7 @@ def command(
     output: str | None,
     seed: int | None,
     corpus_id: str | None,
+    shard: str | None,
     max_error_rate: float,
     accept_engine: bool,
     deadline: str | None,
@@ -57,6 +59,7 @@ def command(
             output=output,
             seed=seed,
             corpus_id=corpus_id,
+            shard=shard,
             home=home,
             max_error_rate=max_error_rate,
             accept_engine=accept_engine,

@@ -20,6 +20,7 @@ from batchrun.errors import BatchrunError
     help="The output; default: <corpus stem>.summaries.parquet beside the corpus.",
 )
 @options.corpus
+@options.shard
 @options.max_error_rate
 @options.accept_engine
 @options.window
@@ -38,6 +39,7 @@ def command(
     text_column: str | None,
     keep_columns: str | None,
     limit: int | None,
+    shard: str | None,
     max_error_rate: float,
     accept_engine: bool,
     deadline: str | None,
@@ -60,6 +62,7 @@ def command(
     Examples:
       batchrun submit corpus.parquet
       batchrun submit news/ -o news.summaries.parquet --keep-columns title,url
+      batchrun submit corpus.parquet --shard 2/4
       zcat new.jsonl.gz | batchrun submit - -o new.summaries.parquet
     """
     try:
@@ -74,6 +77,7 @@ def command(
             text_column=text_column,
             keep_columns=options.split_columns(keep_columns),
             limit=limit,
+            shard=shard,
             max_error_rate=max_error_rate,
             accept_engine=accept_engine,
             deadline=deadline,

@@ -13,6 +13,14 @@ from batchrun.records import Completion, ErrorType, FinishReason, Request, Reque
 
 
 @dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The run that an engine is started for, and the lock that is held while it goes on."""
+
+    run_id: str
+    lock: Path
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """All that an engine is started with. `kind` and `dtype` are resolved, never `auto`."""
 
@@ -26,6 +34,7 @@ class EngineConfig:
     samples: bool = False  # whether requests have a temperature
     speculation: str = "off"
     options: dict[str, Any] = field(default_factory=dict)
+    owner: Owner | None = None
 
     def with_sequences(self, share: float) -> "EngineConfig":
         """With a share of `max_num_seqs`, at least one."""

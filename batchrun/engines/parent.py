@@ -15,6 +15,8 @@ import sys
 
 PARENT_PID = "BATCHRUN_PARENT_PID"
 ERRORS_FILE = "BATCHRUN_ENGINE_ERRORS"
+RUN_ID, RUN_LOCK = "BATCHRUN_RUN_ID", "BATCHRUN_RUN_LOCK"
+"""The run that an engine is started for, and its lock: by them its processes are known (`processes.py`)."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 

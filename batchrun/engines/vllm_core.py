@@ -1,7 +1,6 @@
 """The process of a vLLM core with its workers: watched while it lives, ended in bounded time."""
 
 import contextlib
-import json
 import os
 import signal
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 import psutil
 
 from batchrun.engines.base import EngineDeadError
+from batchrun.engines.processes import read_errors
 
 END_SECONDS = 8.0
 """How long a core may take to end by itself; with workers on a CPU it takes 4.6 s (two cores)."""
@@ -33,18 +33,12 @@ class Scratch:
 
     def first_error(self) -> str | None:
         """The first error since the last `forget_errors`: the later ones are its consequences."""
-        return next((error["said"] for error in self._errors() if error["said"]), None)
+        return next((error["said"] for error in read_errors(self.errors) if error["said"]), None)
 
     @property
     def tells_of_want_of_memory(self) -> bool:
         """Whether one of the errors was a want of memory, of the GPU or the machine."""
-        return any(error["type"] in ("OutOfMemoryError", "MemoryError") for error in self._errors())
-
-    def _errors(self) -> list[dict[str, str]]:
-        if not self.errors.exists():
-            return []
-        lines = self.errors.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        return any(error["type"] in ("OutOfMemoryError", "MemoryError") for error in read_errors(self.errors))
 
     def forget_errors(self) -> None:
         """Drop what was said so far."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from batchrun.engines import parent
+from batchrun.engines import parent, processes
 from batchrun.engines.base import EngineConfig, EngineSnapshot, check_options
 from batchrun.engines.vllm_core import CoreProcess, Scratch
 from batchrun.errors import EngineUnavailableError
@@ -100,6 +100,8 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
         _check(config, options)
         with _environment(config, scratch, own_process=own_process):
             llm = _start(config, options, counts, own_process=own_process)
+        if own_process:
+            return llm, CoreProcess(llm, scratch)
     except EngineUnavailableError:
         scratch.close()
         raise
@@ -107,8 +109,6 @@ def start(config: EngineConfig, counts: Counts) -> tuple[Any, CoreProcess | None
         reason = scratch.first_error() or _said(error)
         scratch.close()
         raise EngineUnavailableError(f"vLLM does not start: {reason[:MAX_REASON_LENGTH]}", HINT) from error
-    if own_process:
-        return llm, CoreProcess(llm, scratch)
     scratch.close()
     return llm, None
 
@@ -146,6 +146,7 @@ def _environment(config: EngineConfig, scratch: Scratch, *, own_process: bool) -
     values = {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(own_process))}
     if own_process:
         values |= {parent.PARENT_PID: str(os.getpid()), parent.ERRORS_FILE: str(scratch.errors)}
+        values |= {} if config.owner is None else processes.mark(config.owner)
         values |= _unless_set("PYTHONWARNINGS", QUIET)
         values |= _unless_set("VLLM_RPC_BASE_PATH", str(scratch.folder))
     if own_process and config.device == "cpu":

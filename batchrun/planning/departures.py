@@ -6,6 +6,7 @@ from pathlib import Path
 
 from batchrun import atomic_file
 from batchrun.database import Database, DatabaseError, literal, statements
+from batchrun.shard import WHOLE, Shard
 from batchrun.workspace import CorpusPaths
 
 
@@ -17,13 +18,16 @@ class Departures:
     stayed: int
 
 
-def count_departures(before: Path, now: Path, scratch: Path) -> Departures | None:
-    """Hold two plans against each other, in bounded memory; None where one of them is gone or damaged."""
+def count_departures(before: Path, now: Path, scratch: Path, shard: Shard = WHOLE) -> Departures | None:
+    """Hold the texts of a shard in two plans against each other, in bounded memory; None where one of them is gone or
+    damaged.
+    """
     sql = statements(__package__)["departed"]
     with Database(scratch) as database:
         try:
+            plans = {"before": literal(before), "now": literal(now)}
             [row] = database.connection.execute(
-                sql, {"before": literal(before), "now": literal(now)}
+                sql, plans | {"ordinal": shard.ordinal, "of": shard.of}
             ).fetchall()
         except DatabaseError:
             return None

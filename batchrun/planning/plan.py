@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 from batchrun import atomic_file
 from batchrun.errors import DamageError
 from batchrun.records import ErrorType
+from batchrun.seal import content_hash, decode, encode
+from batchrun.shard import Shard
 from batchrun.workspace import CorpusPaths
 
 PLAN_SCHEMA = pa.schema(
@@ -34,7 +36,11 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `decided` counts the rows that need no run by error type (`empty_text`: skipped). `pending_since` is
     when the oldest row still waiting was first planned. `variables` are the columns named in the prompt. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out. `inputs` are
-    the files, folders and globs as given, made absolute.
+    the files, folders and globs as given, made absolute. `hashes` are those of the plan's other files, by name.
+    `follows` is the number of the last complete run before it was planned.
+
+    The plan of a shard has all rows of the corpus, so that any one of them can be published from; `num_own_rows` and
+    `decided` count the shard's, and its spool has no others.
     """
 
     signature: dict[str, Any]
@@ -48,6 +54,15 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     planned_at: str
     pending_since: str
     inputs: list[str] = []
+    hashes: dict[str, str] = {}
+    follows: int | None = None
+    shard: Shard | None = None
+    num_own_rows: int | None = None
+
+    @property
+    def num_to_account(self) -> int:
+        """Rows that a run of this plan accounts for: those of its shard, or all."""
+        return self.num_rows if self.num_own_rows is None else self.num_own_rows
 
     @property
     def num_skipped(self) -> int:
@@ -71,14 +86,54 @@ def encode_types(types: dict[str, pa.DataType]) -> str:
 def read_record(paths: CorpusPaths) -> PlanRecord | None:
     """The plan's record, or None where there is no valid plan."""
     try:
-        return msgspec.json.decode(paths.plan_record.read_bytes(), type=PlanRecord)
-    except (FileNotFoundError, msgspec.MsgspecError):
+        return _read(paths)
+    except DamageError:
         return None
+
+
+def read_intact(paths: CorpusPaths) -> PlanRecord | None:
+    """The record of a plan whose files hold the bytes that were written, or None where there is no plan.
+
+    Reads those files whole. Raises DamageError, which names the one that does not.
+    """
+    record = _read(paths)
+    if record is None:
+        return None
+    for path in (paths.plan, paths.carried):
+        problem = _problem(path, record.hashes.get(path.name))
+        if problem is not None and _read(paths) != record:  # planned anew meanwhile
+            return read_intact(paths)
+        if problem is not None:
+            raise damaged(path, problem)
+    return record
+
+
+def _problem(path: Path, expected: str | None) -> Exception | None:
+    """What is wrong with a file of a plan; plans of older versions say no hash."""
+    try:
+        is_intact = content_hash(path) == expected
+    except FileNotFoundError as error:
+        return error
+    return None if is_intact or expected is None else ValueError("its bytes are not those that were planned")
+
+
+def _read(paths: CorpusPaths) -> PlanRecord | None:
+    try:
+        return decode(paths.plan_record.read_bytes(), PlanRecord)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise damaged(paths.plan_record, error) from error
+
+
+def hashes_of(paths: CorpusPaths) -> dict[str, str]:
+    """For the record of a plan whose other files are written."""
+    return {path.name: content_hash(path) for path in (paths.plan, paths.carried)}
 
 
 def write_record(paths: CorpusPaths, record: PlanRecord, owner: str) -> None:
     """Make the plan valid; the last write of planning."""
-    atomic_file.write_bytes(paths.plan_record, msgspec.json.encode(record), owner)
+    atomic_file.write_bytes(paths.plan_record, encode(record), owner)
     atomic_file.remove(paths.retired)
 
 
@@ -117,13 +172,22 @@ def open_checked(path: Any, schema: pa.Schema | None = None) -> pq.ParquetFile:
 
 def keys_of(plan: Path) -> Iterator[pa.Table]:
     """`hash_hi, hash_lo` of the rows that have a key, a row group at a time. Raises DamageError."""
+    for keys in _columns(plan, ["hash_hi", "hash_lo"]):
+        yield keys.filter(pc.is_valid(keys["hash_hi"]))
+
+
+def statuses_of(plan: Path) -> Iterator[pa.Table]:
+    """`source, row, hash_hi, hash_lo, status` of all rows, a row group at a time. Raises DamageError."""
+    return _columns(plan, ["source", "row", "hash_hi", "hash_lo", "status"])
+
+
+def _columns(plan: Path, names: list[str]) -> Iterator[pa.Table]:
     file = open_checked(plan, PLAN_SCHEMA)
     for group in range(file.num_row_groups):
         try:
-            keys = file.read_row_group(group, columns=["hash_hi", "hash_lo"])
+            yield file.read_row_group(group, columns=names)
         except (OSError, pa.ArrowException) as error:
             raise damaged(plan, error) from error
-        yield keys.filter(pc.is_valid(keys["hash_hi"]))
 
 
 def places_of(plan: Path, record: PlanRecord, keys: Sequence[bytes]) -> list[str]:
@@ -149,4 +213,5 @@ def damaged(path: Any, error: Exception) -> DamageError:
     return DamageError(
         f"{path} is damaged or gone: {str(error).splitlines()[0]}",
         "Submit the corpus again: the plan is made anew, and nothing that is finished is computed again.",
+        path,
     )

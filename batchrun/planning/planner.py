@@ -27,6 +27,7 @@ from batchrun.planning.plan import PLAN_SCHEMA
 from batchrun.planning.spool import SpoolWriter
 from batchrun.prompts.tokenizer import Tokenizer
 from batchrun.records import ErrorType, Flag, RowStatus
+from batchrun.shard import WHOLE, Shard, numbers_of
 from batchrun.workspace import CorpusPaths
 
 CHUNK_ROWS = 1 << 16
@@ -40,9 +41,10 @@ BATCHES_AHEAD = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What the pass saw; `decided` counts rows without a run by error type."""
+    """What the pass saw; `decided` counts rows without a run by error type, of the `num_own` of the shard."""
 
     num_rows: int
+    num_own: int
     decided: dict[str, int]
     num_duplicate_ids: int
 
@@ -54,6 +56,7 @@ class _Prepared:
     plan: pa.RecordBatch
     carried: pa.RecordBatch
     measured: Measured
+    num_own: int
     decided: Counter[str]
 
     @property
@@ -87,16 +90,27 @@ class _Chunk:
 
 
 class Planner:
-    """Plans one corpus into `paths`. The caller holds the corpus' lock."""
+    """Plans one corpus, or a shard of it, into `paths`. The caller holds the corpus' lock.
+
+    A shard costs the whole pass, since a text's shard is known by its hash alone; only its spool is smaller.
+    """
 
     def __init__(
-        self, *, paths: CorpusPaths, scratch: Path, owner: str, tokenizer: Tokenizer, settings: PlanSettings
+        self,
+        *,
+        paths: CorpusPaths,
+        scratch: Path,
+        owner: str,
+        tokenizer: Tokenizer,
+        settings: PlanSettings,
+        shard: Shard = WHOLE,
     ) -> None:
         self._paths = paths
         self._scratch = scratch
         self._owner = owner
         self._measure = Measure(tokenizer, settings)
         self._settings = settings
+        self._shard = shard
         self._counts: Counter[str] = Counter()
 
     def plan(
@@ -124,6 +138,7 @@ class Planner:
             (num_duplicate_ids,) = database.one(statements(__package__)["num_duplicate_ids"])
         return Counted(
             num_rows=self._counts.pop("rows", 0),
+            num_own=self._counts.pop("own", 0),
             decided=dict(self._counts),
             num_duplicate_ids=num_duplicate_ids,
         )
@@ -146,6 +161,7 @@ class Planner:
             for batch in self._prepared(rows):
                 chunk.batches.append(batch)
                 self._counts["rows"] += batch.plan.num_rows
+                self._counts["own"] += batch.num_own
                 self._counts.update(batch.decided)
                 if chunk.is_full:
                     self._flush(chunk, database, spool, plan_writer, carried_writer)
@@ -171,12 +187,29 @@ class Planner:
         table.set_documents(measured)
         for place, verdict in {**measured.verdicts, **rows.verdicts}.items():
             table.decide(place, verdict.status, verdict.error_type, verdict.error)
+        plan = table.finish()
+        is_own = self._shard.holds(numbers_of(plan))
+        decided = (
+            table.error_types[row]
+            for row in np.flatnonzero(is_own & plan["error_type"].is_valid().to_numpy(False))
+        )
+        self._keep_own(measured)
         return _Prepared(
-            plan=table.finish(),
+            plan=plan,
             carried=rows.carried,
             measured=measured,
-            decided=Counter(str(kind) for kind in table.error_types if kind is not None),
+            num_own=int(is_own.sum()),
+            decided=Counter(str(kind) for kind in decided),
         )
+
+    def _keep_own(self, measured: Measured) -> None:
+        """Drop what another shard runs."""
+        if self._shard == WHOLE:
+            return
+        is_own = self._shard.holds(measured.spool["hash_hi"].to_numpy())
+        measured.spool, measured.buckets = measured.spool.filter(pa.array(is_own)), measured.buckets[is_own]
+        are_own = self._shard.holds(halves([document.key for document in measured.long])[:, 0])
+        measured.long = [one for one, own in zip(measured.long, are_own, strict=True) if own]
 
     def _flush(
         self,

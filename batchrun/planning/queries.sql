@@ -49,8 +49,11 @@ CREATE TEMP TABLE ids (id_hash UBIGINT)
 -- num_duplicate_ids: rows whose id stood before
 SELECT count(*) - count(DISTINCT id_hash) FROM ids
 
--- departed: of the distinct texts of an older plan, how many are not in a newer one, and how many are
+-- departed: of the distinct texts of a shard in an older plan, how many are not in a newer one, and how many are
 SELECT count(*) FILTER (WHERE now.hash_hi IS NULL), count(now.hash_hi)
-FROM (SELECT DISTINCT hash_hi, hash_lo FROM read_parquet($before, hive_partitioning = false) WHERE hash_hi IS NOT NULL) before
+FROM (
+    SELECT DISTINCT hash_hi, hash_lo FROM read_parquet($before, hive_partitioning = false)
+    WHERE hash_hi IS NOT NULL AND hash_hi % $of = $ordinal
+) before
 LEFT JOIN (SELECT DISTINCT hash_hi, hash_lo FROM read_parquet($now, hive_partitioning = false) WHERE hash_hi IS NOT NULL) now
 USING (hash_hi, hash_lo)

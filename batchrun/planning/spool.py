@@ -18,6 +18,7 @@ from batchrun import atomic_file
 from batchrun.planning import order
 from batchrun.planning.plan import damaged, open_checked
 from batchrun.records import LONG, Bucket, Document, Part
+from batchrun.seal import content_hash
 
 SCHEMA = pa.schema(
     [
@@ -48,8 +49,19 @@ class SpoolPart:
     def bucket(self) -> str:
         return self.path.parent.name
 
+    def check(self) -> None:
+        """Raise DamageError where the file does not hold the bytes it was named for."""
+        _, _, expected = self.path.stem.partition(".")
+        try:
+            is_intact = not expected or content_hash(self.path) == expected
+        except OSError as error:
+            raise damaged(self.path, error) from error
+        if not is_intact:
+            raise damaged(self.path, ValueError("its bytes are not those it was named for"))
+
     def keys(self) -> pa.Table:
-        """`hash_hi, hash_lo` of every row. Raises DamageError."""
+        """`hash_hi, hash_lo` of every row, after `check`. Raises DamageError."""
+        self.check()
         try:
             return open_checked(self.path, SCHEMA).read(columns=["hash_hi", "hash_lo"])
         except (OSError, pa.ArrowException) as error:
@@ -143,13 +155,13 @@ class SpoolWriter:
         rows, size = pa.Table.from_batches(self._waiting.pop(bucket)), self._waiting_bytes.pop(bucket)
         number = self._num_parts.get(bucket, 0)
         self._num_parts[bucket] = number + 1
-        path = self._folder / self._buckets[bucket].name / f"part-{number:05d}.parquet"
-        atomic_file.make_folder(path.parent)
+        folder = self._folder / self._buckets[bucket].name
+        atomic_file.make_folder(folder)
+        temporary = folder / f".part-{number:05d}"
         group_rows = max(1, rows.num_rows * GROUP_BYTES // max(size, GROUP_BYTES))
-        with open_writer(path) as writer:
+        with open_writer(temporary) as writer:
             writer.write_table(order.in_order(rows), row_group_size=group_rows)
-        atomic_file.sync_file(path)
-        atomic_file.sync_folder(path.parent)
+        _name_by_content(temporary, folder, f"part-{number:05d}")
 
     def close(self) -> None:
         for bucket in list(self._waiting):
@@ -165,6 +177,12 @@ class SpoolWriter:
             self.close()
 
 
+def _name_by_content(temporary: Path, folder: Path, stem: str) -> Path:
+    target = folder / f"{stem}.{content_hash(temporary)}.parquet"
+    atomic_file.publish(temporary, target)
+    return target
+
+
 def open_writer(path: Path) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         path, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False, write_page_checksum=True
@@ -178,8 +196,14 @@ def parts(folder: Path) -> list[SpoolPart]:
         key=lambda path: (path.name == LONG.name, path.name.partition("-")[0].zfill(12)),
         reverse=True,
     )
-    paths = [path for bucket in buckets for path in sorted(bucket.glob("part-*.parquet"))]
+    paths = [path for bucket in buckets for path in _part_paths(bucket)]
     return [SpoolPart(number=number, path=path) for number, path in enumerate(paths)]
+
+
+def _part_paths(bucket: Path) -> list[Path]:
+    """One of each number: the larger, where a cut was stopped before it took away what it had cut."""
+    by_size = sorted(bucket.glob("part-*.parquet"), key=lambda path: path.stat().st_size)
+    return [path for _, path in sorted({path.name.partition(".")[0]: path for path in by_size}.items())]
 
 
 def remove(folder: Path) -> None:
@@ -196,13 +220,24 @@ def keep_only(folder: Path, keys: pa.Table, owner: str) -> None:
             [rows for batch in part.batches() if (rows := _among(batch, wanted)).num_rows] if wanted else []
         )
         if kept:
-            with atomic_file.replacing(part.path, owner) as temporary, open_writer(temporary) as writer:
-                for rows in kept:
-                    writer.write_batch(rows)
+            _replace(part.path, kept, owner)
         else:
             part.path.unlink()
             if not any(part.path.parent.iterdir()):
                 part.path.parent.rmdir()
+
+
+def _replace(old: Path, batches: Sequence[pa.RecordBatch], owner: str) -> None:
+    temporary = atomic_file.temporary_path(old.parent, owner)
+    try:
+        with open_writer(temporary) as writer:
+            for rows in batches:
+                writer.write_batch(rows)
+        written = _name_by_content(temporary, old.parent, old.name.partition(".")[0])
+    finally:
+        temporary.unlink(missing_ok=True)
+    if written != old:
+        old.unlink()
 
 
 def _among(batch: pa.RecordBatch, wanted: set[tuple[int, int]]) -> pa.RecordBatch:

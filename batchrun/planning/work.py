@@ -20,6 +20,7 @@ from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, damaged, open_checke
 from batchrun.planning.spool import SpoolPart
 from batchrun.records import LONG, Document, Preference
 from batchrun.scratch import scratch_folder
+from batchrun.shard import WHOLE, Shard
 from batchrun.workspace import CorpusPaths
 
 DOCUMENTS_AT_ONCE, TOKENS_AT_ONCE = 512, 1 << 18
@@ -38,8 +39,8 @@ TokensRead = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkCounts:
-    """`total = skipped + unusable + duplicate + reused + to_run`; `to_run_tokens` are prompt tokens of all calls, for
-    documents in parts an estimate.
+    """`total = skipped + unusable + duplicate + reused + to_run`, of a shard its own, so that shards add up to the
+    corpus; `to_run_tokens` are prompt tokens of all calls, for documents in parts an estimate.
     """
 
     total: int
@@ -81,20 +82,20 @@ class Work(Closing):
         self._selections = scratch_folder(scratch, "work")
         self._parts = spool.parts(paths.spool)
         try:
-            self._fill(settled)
+            self._fill(settled, record.shard or WHOLE)
             self.counts = self._count(record)
             self.num_missing = int(self._database.one(statements(__package__)["num_missing"])[0])
         except BaseException:
             self.close()
             raise
 
-    def _fill(self, settled: SettledKeys) -> None:
+    def _fill(self, settled: SettledKeys, shard: Shard) -> None:
         named = statements(__package__)
         execute = self._database.connection.execute
         for name in ("create_settled", "create_planned", "create_spooled"):
             execute(named[name])
         settled(lambda reader: self._insert("settled", reader))
-        for rows in _planned_rows(self._paths.plan):
+        for rows in _planned_rows(self._paths.plan, shard):
             self._insert("planned", rows)
         execute(named["distinct_planned"])
         execute(named["todo"])
@@ -113,7 +114,7 @@ class Work(Closing):
     def _count(self, record: PlanRecord) -> WorkCounts:
         planned, distinct, to_run = self._database.one(statements(__package__)["counts"])
         return WorkCounts(
-            total=record.num_rows,
+            total=record.num_to_account,
             skipped=record.num_skipped,
             unusable=record.num_unusable,
             duplicate=planned - distinct,
@@ -254,8 +255,8 @@ def _chosen_rows(part: SpoolPart, selection: Path) -> Iterator[pa.RecordBatch]:
         start += batch.num_rows
 
 
-def _planned_rows(path: Path) -> Iterator[pa.Table]:
-    """The rows of the plan that want a summary: `ordinal, hash_hi, hash_lo, input_tokens`."""
+def _planned_rows(path: Path, shard: Shard) -> Iterator[pa.Table]:
+    """The rows of the plan that want a summary of the shard: `ordinal, hash_hi, hash_lo, input_tokens`."""
     file: pq.ParquetFile = open_checked(path, PLAN_SCHEMA)
     start = 0
     for group in range(file.num_row_groups):
@@ -266,4 +267,5 @@ def _planned_rows(path: Path) -> Iterator[pa.Table]:
         ordinals = pa.array(np.arange(start, start + rows.num_rows))
         start += rows.num_rows
         wanted = pc.and_(pc.is_valid(rows["hash_hi"]), pc.is_null(rows["status"]))
-        yield rows.drop_columns(["status"]).add_column(0, "ordinal", ordinals).filter(wanted)
+        rows = rows.drop_columns(["status"]).add_column(0, "ordinal", ordinals).filter(wanted)
+        yield rows if shard == WHOLE else rows.filter(pa.array(shard.holds(rows["hash_hi"].to_numpy())))

@@ -1,6 +1,6 @@
 """An output held against its plan and the memo table: the books of a job, balanced once more from disk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import xxhash
 
 from batchrun.closing import Closing
 from batchrun.database import Database, literal, statements
+from batchrun.records import RowCounts
 from batchrun.store.checkpoints import find_winners
 from batchrun.store.rows import ROWS_AT_ONCE, rows_of
+from batchrun.store.standing import count_rows
 
 
 class Audit(Closing):
@@ -47,6 +49,10 @@ class Audit(Closing):
             if found is not None:
                 return tell(sources, *found)
         return None
+
+    def count_rows(self, plan: Iterable[pa.Table], num_shares: int) -> list[RowCounts]:
+        """How the rows of a plan, given as for `count_rows`, stand by the memo table, of each share."""
+        return count_rows(self._database, plan, num_shares)
 
     def count_by_status(self) -> dict[str, int]:
         """Rows of the output that was looked at last."""

@@ -93,13 +93,7 @@ class Checkpoints:
         if self._looks:
             self._note(Damage(segment=path, set_aside=None))
             return
-        folder = self.paths.damaged
-        atomic_file.make_folder(folder)
-        target = folder / path.name
-        path.replace(target)
-        atomic_file.sync_folder(path.parent)
-        atomic_file.sync_folder(folder)
-        self._note(Damage(segment=path, set_aside=target))
+        self._note(Damage(segment=path, set_aside=atomic_file.set_aside(path, self.paths.damaged)))
 
     def _note(self, damage: Damage) -> None:
         if damage not in self.damages:  # where it was left it is found again

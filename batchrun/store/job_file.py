@@ -1,5 +1,6 @@
 """`job.json`: what a job is, frozen by its first run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import msgspec
 
 from batchrun import atomic_file
 from batchrun.errors import ConfigError
+from batchrun.seal import decode, encode
 from batchrun.spec import LATER, JobSpec
+from batchrun.store.lock import turn
 from batchrun.workspace import Workspace
 
 
@@ -33,27 +36,49 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> JobRecord | None:
-    """The record, or None where there is none. Raises ConfigError where it is damaged."""
+    """The record, or None where there is none. Raises ConfigError where it is damaged, or another job's."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=JobRecord)
+        record = decode(path.read_bytes(), JobRecord)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise ConfigError(
-            f"{path} is damaged: {error}", "Restore it from a backup, or move it away: submit makes it again."
-        ) from error
+        raise _damaged(path, str(error)) from error
+    if record.job_id != path.parent.name:
+        raise _damaged(path, f"it is that of job {record.job_id}")
+    return record
 
 
-def write(path: Path, record: JobRecord, owner: str) -> None:
+def _damaged(path: Path, problem: str) -> ConfigError:
+    return ConfigError(
+        f"{path} is damaged: {problem}", "Restore it from a backup, or move it away: submit makes it again."
+    )
+
+
+def update(path: Path, change: Callable[[JobRecord | None], JobRecord], owner: str) -> JobRecord:
+    """Make the record what `change` makes of it, with no other run between: the shards of a new job begin on several
+    machines at once, and the first one's choice of an engine must hold for all.
+    """
     atomic_file.make_folder(path.parent)
-    atomic_file.write_bytes(path, msgspec.json.encode(record), owner)
+    with turn(path.parent / "lock"):
+        before = read(path)
+        after = change(before)
+        if after != before:
+            atomic_file.write_bytes(path, encode(after), owner)
+    return after
 
 
 def last_of_name(workspace: Workspace, name: str) -> JobRecord | None:
-    """The newest job of that name."""
-    records = [read(path) for path in workspace.checkpoints.glob(f"{name}-*/job.json")]
+    """The newest job of that name, of those whose file can be read: what it is asked for is told, not computed."""
+    records = [_readable(path) for path in workspace.checkpoints.glob(f"{name}-*/job.json")]
     named = [record for record in records if record is not None and record.name == name]
     return max(named, key=lambda record: record.created_at, default=None)
+
+
+def _readable(path: Path) -> JobRecord | None:
+    try:
+        return read(path)
+    except ConfigError:
+        return None
 
 
 def changed_fields(before: JobRecord, fields: dict[str, Any]) -> list[str]:

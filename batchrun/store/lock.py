@@ -10,6 +10,8 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +21,18 @@ from typing import IO
 import msgspec
 
 from batchrun import atomic_file
+from batchrun.clock import since
 from batchrun.errors import LockedError, StorageError
 
 _FLOCK = struct.Struct("hhqqi4x")
 """struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
 
-_held: set[Path] = set()
+UNKNOWN = "unknown"
+"""What a holder is where its lock says nothing, as in the moment before it is written."""
+
+_held: dict[Path, "Holder"] = {}
 _held_guard = ThreadLock()
+_turns = ThreadLock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +45,9 @@ class Holder:
     since: str
 
     def __str__(self) -> str:
-        return f"run {self.run_id} (process {self.pid} on {self.host}, since {self.since})"
+        if self.run_id == UNKNOWN:
+            return "a run that has not said yet who it is"
+        return f"run {self.run_id} (process {self.pid} on {self.host}), {since(self.since)}"
 
 
 class RunLock:
@@ -54,8 +63,10 @@ class RunLock:
         with _held_guard:
             if self.path in _held:
                 raise _locked(self.path)
-            self._file = self._acquire(run_id)
-            _held.add(self.path)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            me = Holder(run_id=run_id, pid=os.getpid(), host=socket.gethostname(), since=now)
+            self._file = self._acquire(me)
+            _held[self.path] = me
         if barrier is not None and (holder := holder_of(barrier)) is not None:
             self.release()
             raise LockedError(
@@ -63,7 +74,7 @@ class RunLock:
                 f"Wait for `batchrun gc` to end; then call this again. (Lock: {barrier})",
             )
 
-    def _acquire(self, run_id: str) -> IO[bytes]:
+    def _acquire(self, holder: Holder) -> IO[bytes]:
         file = self.path.open("a+b")
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,8 +87,6 @@ class RunLock:
                 f"{self.path} can not be locked: {error}",
                 "Put the workspace on a file system with POSIX locks (a local disk, or NFS 4).",
             ) from error
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        holder = Holder(run_id=run_id, pid=os.getpid(), host=socket.gethostname(), since=now)
         file.truncate(0)
         file.write(msgspec.json.encode(holder))
         file.flush()
@@ -87,16 +96,24 @@ class RunLock:
         """Give the lock up; may be called twice."""
         with _held_guard:
             self._file.close()
-            _held.discard(self.path)
+            _held.pop(self.path, None)
+
+
+@contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """Wait until nobody else has its turn at `path`, for a few reads and writes that no other run's may come between."""
+    with _turns, path.open("a+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
 
 
 def holder_of(path: Path) -> Holder | None:
     """Who holds the lock now, or None. Takes nothing, and never disturbs a holder."""
     path = path.absolute()
     with _held_guard:
-        if path in _held:
-            return _read_holder(path, held_here=True)
-        return _read_holder(path, held_here=False) if path.exists() and _is_locked(path) else None
+        if path in _held:  # the file must not be opened again inside the holding process
+            return _held[path]
+        return _read_holder(path) if path.exists() and _is_locked(path) else None
 
 
 def _is_locked(path: Path) -> bool:
@@ -106,23 +123,18 @@ def _is_locked(path: Path) -> bool:
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
-def _read_holder(path: Path, *, held_here: bool) -> Holder:
-    """Inside the holding process the file must not be opened again; the holder is this process."""
-    unknown = Holder(
-        run_id="unknown", pid=os.getpid() if held_here else 0, host=socket.gethostname(), since="unknown"
-    )
-    if held_here:
-        return unknown
+def _read_holder(path: Path) -> Holder:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError):
-        return unknown
+        return Holder(run_id=UNKNOWN, pid=0, host=socket.gethostname(), since=UNKNOWN)
 
 
 def _locked(path: Path) -> LockedError:
-    in_this_process = path in _held
-    holder = _read_holder(path, held_here=in_this_process)
+    holder = _held.get(path) or _read_holder(path)
+    where = "" if holder.host == socket.gethostname() else f" on {holder.host}"
     return LockedError(
         f"this corpus is being worked on by {holder}",
-        f"Wait for it, or watch it: batchrun status. To end it: kill -TERM {holder.pid or 'its process'}. (Lock: {path})",
+        f"Wait for it, or watch it: batchrun status. To end it: kill -TERM {holder.pid or 'its process'}{where}. "
+        f"(Lock: {path})",
     )

@@ -6,7 +6,7 @@ columns are Arrow all the way. Memory is that of one range.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.partitions import Partitions
 from batchrun.store.rows import rows_of
+from batchrun.store.standing import StatusCounts, count_statuses, row_counts
 from batchrun.store.target import METADATA_KEY
 
 _MEMO_COLUMNS = {
@@ -48,7 +49,7 @@ plan knows how long it was.
 @dataclass(frozen=True, kw_only=True)
 class Publication:
     """What to publish. `plan` has one row for every input row (the planner's schema); `carried` the ids
-    and kept columns of the same rows in the same row groups, `doc_id` first.
+    and kept columns of the same rows in the same row groups, `doc_id` first. Its rows are counted by share.
     """
 
     plan: pq.ParquetFile
@@ -58,28 +59,29 @@ class Publication:
     job_id: str
     seed: int
     metadata: Mapping[str, Any]
+    num_shares: int = 1
 
 
-def publish(publication: Publication, checkpoints: Checkpoints, target: Path, owner: str) -> RowCounts:
-    """Write the output and put it in place of `target`; returns the rows by status.
+def publish(publication: Publication, checkpoints: Checkpoints, target: Path, owner: str) -> list[RowCounts]:
+    """Write the output and put it in place of `target`; returns the rows by status, of each share.
 
     Every segment is hashed again before it is read; what is damaged is set aside and its rows are
     `pending`. Raises OSError where the disk fails, AccountingError where rows in are not rows out; `target`
     is then as it was.
     """
-    counts: Counter[str] = Counter()
     with (
         _parts(publication, checkpoints, "located") as parts,
         atomic_file.replacing(target, owner) as temporary,
     ):
-        _write(publication, parts, temporary, counts)
-        return _balance(counts, publication.plan.metadata.num_rows, pq.read_metadata(temporary).num_rows)
+        counts = row_counts(_write(publication, parts, temporary), publication.num_shares)
+        _balance(counts, publication.plan.metadata.num_rows, pq.read_metadata(temporary).num_rows)
+        return counts
 
 
 def failed_rows(publication: Publication, checkpoints: Checkpoints) -> Iterator[pa.Table]:
     """The failed rows of an output, a range at a time, without writing it or reading any summary."""
     with _parts(publication, checkpoints, "failed_located") as parts:
-        for table in _tables(publication, parts):
+        for _, table in _tables(publication, parts):
             yield table.filter(pc.equal(table["status"], RowStatus.FAILED))
 
 
@@ -93,15 +95,15 @@ def _parts(publication: Publication, checkpoints: Checkpoints, located: str) -> 
         )
 
 
-def _balance(counts: Mapping[str, int], num_planned: int, num_written: int) -> RowCounts:
+def _balance(counts: Iterable[RowCounts], num_planned: int, num_written: int) -> None:
     """The books of an output before it is put in place: every planned row is in the file, with one status."""
-    rows = RowCounts(total=num_planned, **{status: counts.get(status, 0) for status in RowStatus})
-    if not rows.is_balanced or num_written != num_planned:
+    rows = sum(counts, RowCounts())
+    if not rows.is_balanced or rows.total != num_planned or num_written != num_planned:
+        by_status = {str(status): getattr(rows, status) for status in RowStatus}
         raise AccountingError(
-            f"{num_planned:,} rows are planned, {num_written:,} would be published, by status {dict(counts)}",
+            f"{num_planned:,} rows are planned, {num_written:,} would be published, by status {by_status}",
             "The output is as it was. Check the files with batchrun verify, and report this.",
         )
-    return rows
 
 
 def _partition(
@@ -147,16 +149,23 @@ def _planned_keys(plan: pq.ParquetFile) -> Iterator[pa.Table]:
         yield keys.filter(pc.is_valid(keys["hash_hi"]))
 
 
-def _write(publication: Publication, parts: Partitions, temporary: Path, counts: Counter[str]) -> None:
-    with pq.ParquetWriter(temporary, _schema(publication), compression="zstd", compression_level=1) as writer:
-        for table in _tables(publication, parts):
+def _write(publication: Publication, parts: Partitions, temporary: Path) -> StatusCounts:
+    counts: StatusCounts = Counter()
+    with pq.ParquetWriter(
+        temporary,
+        _schema(publication),
+        compression="zstd",
+        compression_level=1,
+        write_page_checksum=True,
+    ) as writer:
+        for plan, table in _tables(publication, parts):
             writer.write_table(table)
-            for item in pc.value_counts(table["status"]).to_pylist():
-                counts[item["values"]] += item["counts"]
+            counts += count_statuses(plan, table["status"], publication.num_shares)
+    return counts
 
 
-def _tables(publication: Publication, parts: Partitions) -> Iterator[pa.Table]:
-    """The rows of the output, a range at a time."""
+def _tables(publication: Publication, parts: Partitions) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+    """The rows of the plan and of the output, a range at a time."""
     schema = _schema(publication)
     start = 0
     for part in range(publication.plan.num_row_groups):
@@ -164,7 +173,7 @@ def _tables(publication: Publication, parts: Partitions) -> Iterator[pa.Table]:
         memo = parts.take(part, "ordinal")
         table = _join(publication, plan, carried, memo, start, schema)
         assert table.num_rows == plan.num_rows == carried.num_rows, "rows in must be rows out"
-        yield table
+        yield plan, table
         start += table.num_rows
 
 

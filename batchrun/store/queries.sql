@@ -31,6 +31,12 @@ SELECT place FROM winner WHERE file = $file ORDER BY place
 -- create_planned: the keys of the plan, by its row group and the number of the row in it
 CREATE TEMP TABLE planned (part INTEGER, ordinal BIGINT, hash_hi UBIGINT, hash_lo UBIGINT)
 
+-- create_asking: the keys of the plan's rows that want a summary, by share
+CREATE OR REPLACE TEMP TABLE asking (share INTEGER, hash_hi UBIGINT, hash_lo UBIGINT)
+
+-- asking_by_rank: how many rows of each share the memo table has, by rank
+SELECT share, rank, count(*) FROM asking LEFT JOIN winner USING (hash_hi, hash_lo) GROUP BY share, rank
+
 -- located: for each row of the plan, where its memo row lies
 CREATE TEMP TABLE located AS
 SELECT part, ordinal, file, place FROM planned JOIN winner USING (hash_hi, hash_lo)

@@ -11,6 +11,7 @@ import xxhash
 
 from batchrun import atomic_file
 from batchrun.records import MemoStatus, Summary
+from batchrun.seal import content_hash
 
 SCHEMA = pa.schema(
     [
@@ -110,19 +111,11 @@ def name_by_content(temporary: Path, folder: Path, stem: str) -> Path:
     return target
 
 
-def content_hash(path: Path) -> str:
-    """xxh3_128 of a file's bytes, as 32 hex digits."""
-    whole = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            whole.update(block)
-    return whole.hexdigest()
-
-
 def is_intact(path: Path) -> bool:
     """Whether a segment holds the bytes it was named for."""
-    return path.name.split(".")[-2] == content_hash(path)
+    return path.stem.rpartition(".")[2] == content_hash(path)
 
 
 def listed(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.*.parquet"))
+    """Whatever is named as Parquet: what somebody renamed is damaged, and not passed over in silence."""
+    return sorted(folder.glob("*.parquet"))

@@ -23,9 +23,6 @@ def is_batchrun_output(path: Path) -> bool:
 
 def check_target(target: Path, inputs: list[Path]) -> None:
     """Raise OutputError where `target` can not be written, is an input, or is somebody else's file."""
-    folder = target.parent
-    if not folder.is_dir():
-        raise OutputError(f"the folder of the output, {folder}, is not there", "Make it, or give another -o.")
     if target.is_dir():
         raise OutputError(f"the output {target} is a folder", "Give a file with -o.")
     if any(path.exists() and target.exists() and path.samefile(target) for path in inputs):
@@ -35,6 +32,13 @@ def check_target(target: Path, inputs: list[Path]) -> None:
             f"{target} exists and is not a batchrun output; it is not overwritten",
             "Move it away, or give another path with -o.",
         )
+    check_folder(target.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise OutputError where nothing can be written to the folder of an output."""
+    if not folder.is_dir():
+        raise OutputError(f"the folder of the output, {folder}, is not there", "Make it, or give another -o.")
     try:
         TemporaryFile(dir=folder).close()  # without a name, where the file system can: a crash leaves nothing
     except OSError as error:

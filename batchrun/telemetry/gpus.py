@@ -1,7 +1,9 @@
 """What the run's GPUs do, by NVML: how busy they are, and how much memory is in use."""
 
 import os
+import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +58,20 @@ class Gpus:
         self._sum_of_shares += sum(shares) / len(shares)
         self._most_bytes = max(self._most_bytes, sum(used))
         return GpuUse(utilization=self._sum_of_shares / self._num_reads, memory_bytes=self._most_bytes)
+
+
+def memory_by_process() -> dict[int, int]:
+    """Bytes that each process holds on GPUs of this machine, by its id; empty where nobody tells. In a container NVML
+    may tell the ids that the processes have outside.
+    """
+    nvml, held = _nvml(), Counter[int]()
+    for handle in [] if nvml is None else _handles(nvml, {}, sys.maxsize):
+        try:
+            for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                held[process.pid] += process.usedGpuMemory or 0
+        except nvml.NVMLError:
+            continue
+    return dict(held)
 
 
 def _nvml() -> Any:

@@ -104,7 +104,7 @@ class RequestLog(Closing):
         target = self._folder / f"{self._run_id}{_PART}{self._num_parts:05d}{_SUFFIX}"
         table = _table(self._rows, self._labels)
         with atomic_file.replacing(target, self._run_id) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         self._rows, self._num_parts, self._written_at = [], self._num_parts + 1, time.monotonic()
 
 
@@ -125,7 +125,7 @@ def _join(parts: Sequence[Path], target: Path, owner: str) -> bool:
     try:
         with (
             atomic_file.replacing(target, owner) as temporary,
-            pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer,
+            pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as writer,
         ):
             for table in _filled(parts):
                 writer.write_table(table, row_group_size=JOINED_ROWS)
@@ -148,7 +148,7 @@ def _filled(parts: Iterable[Path]) -> Iterator[pa.Table]:
 
 def _read(part: Path) -> pa.Table:
     try:
-        with pq.ParquetFile(part) as file:
+        with pq.ParquetFile(part, page_checksum_verification=True) as file:
             table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise _UnreadableError(str(part)) from error

@@ -9,6 +9,7 @@ import msgspec
 
 from batchrun import atomic_file
 from batchrun.records import RunRecord, RunState
+from batchrun.seal import decode, encode
 from batchrun.workspace import Workspace
 
 
@@ -33,7 +34,7 @@ class RunLog:
     def write(self, **changes: object) -> None:
         """Change the record and make it durable. Raises OSError."""
         self.update(**changes, updated_at=timestamp())
-        atomic_file.write_bytes(self.path, self.record.to_json(), self.record.run_id)
+        atomic_file.write_bytes(self.path, encode(self.record), self.record.run_id)
         self._export(self.record)
 
 
@@ -44,23 +45,43 @@ def timestamp() -> str:
 
 def read_runs(folder: Path) -> list[RunRecord]:
     """The records of a corpus, oldest first; damaged ones are passed over."""
-    found = [_read(path) for path in sorted(folder.glob("*.json"))]
-    return sorted((record for record in found if record), key=lambda record: record.started_at)
+    found = [_read(path) for path in folder.glob("*.json")]
+    return sorted((record for record in found if record), key=order)
+
+
+def damaged_records(folder: Path) -> list[Path]:
+    """Run records that can not be read, are not what was written, or stand under another run's name."""
+    return [path for path in sorted(folder.glob("*.json")) if path.exists() and _read(path) is None]
+
+
+def order(record: RunRecord) -> tuple[int, str, str]:
+    """By which runs of a job stand: a clock that was set back makes none older."""
+    return record.number, record.started_at, record.run_id
+
+
+def next_number(workspace: Workspace, job_id: str) -> int:
+    """Of a run that begins now."""
+    return 1 + max((record.number for _, record in latest_runs(workspace, job_id)), default=0)
+
+
+def read_run(folder: Path, run_id: str) -> RunRecord | None:
+    """The record of one run, or None where there is none, or a damaged one."""
+    return _read(folder / f"{run_id}.json")
 
 
 def _read(path: Path) -> RunRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+        record = decode(path.read_bytes(), RunRecord)
     except (OSError, msgspec.MsgspecError):
         return None
+    return record if record.run_id == path.stem else None
 
 
 def latest_runs(workspace: Workspace, job_id: str) -> list[tuple[Path, RunRecord]]:
     """For each seed and corpus of a job its folder and last record; the newest last."""
-    seeds = workspace.job(job_id, 0).seeds()
-    folders = (path for seed in seeds for path in workspace.job(job_id, seed).corpora.glob("*"))
+    folders = workspace.corpora_of(job_id)
     found = [(folder, runs[-1]) for folder in folders if (runs := read_runs(folder / "runs"))]
-    return sorted(found, key=lambda pair: pair[1].started_at)
+    return sorted(found, key=lambda pair: order(pair[1]))
 
 
 def pending_since(runs: list[RunRecord]) -> str:

@@ -1,7 +1,6 @@
 """The loop of the engine's thread: admission, add, step, and nothing else between the steps."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Event
 
@@ -10,9 +9,6 @@ from batchrun.records import Request
 from batchrun.worker.feeder import ENDS_OF_OUTPUTS, Feeder
 from batchrun.worker.residency import Slice
 from batchrun.worker.tally import FeedingTally
-
-STAYS = 256
-"""Of the last requests it is remembered how long they were in the engine."""
 
 NextRequests = Callable[[bool], Sequence[Request] | None]
 """More requests; waits for some where it is told so. Empty: none yet. None: there will be no more."""
@@ -41,7 +37,6 @@ class Driver:
         self._stop = stop
         self._is_closing = is_closing or Event()
         self._added_at: dict[str, float] = {}  # time.monotonic() of what is in the engine
-        self._stays: deque[float] = deque(maxlen=STAYS)
         self._is_own_process = bool(engine.process_ids)
         self._adding_seconds = 0.0  # the engine's own work
         self._num_steps = 0  # of this engine
@@ -51,7 +46,7 @@ class Driver:
     @property
     def stay_seconds(self) -> float:
         """The longest that one of the last requests was in the engine: what runs takes no longer to end."""
-        stays, added = list(self._stays), list(self._added_at.values())
+        stays, added = list(self.tally.stays), list(self._added_at.values())
         return max(stays) if stays else time.monotonic() - min(added, default=time.monotonic())
 
     def run(self, is_more: Callable[[], bool]) -> None:
@@ -69,7 +64,7 @@ class Driver:
             stepped_at = time.monotonic()
             slices = [self._feeder.take(completion) for completion in completions]
             self.num_ended += sum(one.finish_reason in ENDS_OF_OUTPUTS for one in completions)
-            self._stays.extend(stepped_at - self._added_at.pop(one.request_id) for one in completions)
+            self.tally.stays.extend(stepped_at - self._added_at.pop(one.request_id) for one in completions)
             self._count(is_hungry)
             if slices:
                 self.tally.num_slices += sum(not one.is_last for one in slices)

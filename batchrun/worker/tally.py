@@ -1,10 +1,13 @@
 """What a run has come to: documents by status, the tokens of its calls, and how well the engine was fed."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from batchrun.records import MemoStatus, Summary
+
+STAYS = 256
+"""Of the last requests it is remembered how long they were in the engine."""
 
 
 @dataclass
@@ -41,10 +44,12 @@ class FeedingTally:
     """`starved_steps`: steps under their token budget, while work was left and would have been let in.
 
     `idle_seconds`: in which the engine had nothing to compute, between the steps of one in this process, or
-    because it held no request; what it does itself to take a request in is not counted.
+    because it held no request; what it does itself to take a request in is not counted. `stays`: seconds for which
+    the last requests that ended were in the engine.
     """
 
     num_steps: int = 0
     starved_steps: int = 0
     idle_seconds: float = 0.0
     num_slices: int = 0
+    stays: deque[float] = field(default_factory=lambda: deque(maxlen=STAYS))

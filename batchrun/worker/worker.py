@@ -19,6 +19,8 @@ from threading import Event, Lock, Semaphore, Thread
 import msgspec
 
 from batchrun.engines.base import Engine, EngineDeadError, EngineLimits, EngineSnapshot
+from batchrun.engines.processes import EngineProcess
+from batchrun.errors import EngineUnavailableError
 from batchrun.records import Document, Observation, Request, Summary
 from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
@@ -64,13 +66,17 @@ class Worker:
         feeding: FeedingSettings | None = None,
         begun: Recall | None = None,
         observe: Callable[[Sequence[Observation]], None] = lambda _: None,
+        loading: Callable[[], Sequence[EngineProcess]] = list,
     ) -> None:
-        """`recall` and `begun` find finished nested calls, and outputs that an earlier run began."""
+        """`recall` and `begun` find finished nested calls, and outputs that an earlier run began; `loading` the
+        processes of an engine that is being started.
+        """
         self._documents = documents
         self._settings = settings
         self._feeding = feeding or FeedingSettings()
         self._observe = observe
         self._find_begun = begun
+        self._find_loading = loading
         self._tasks = Tasks(settings, recall, self._begun_here if begun else None)
         self._harvest = Harvest(self._tasks, settings.tokenizer)
         self._keeper = EngineKeeper(start_engine)
@@ -93,8 +99,6 @@ class Worker:
         self._given_up: list[Slice] = []  # after deaths of the engine, and not yet handed over
         self.tally = Tally()
         self.loaded_at: float | None = None  # time.monotonic() when the engine was there
-        self._clock: Callable[[], float] = time.monotonic
-        self._clock_at_start = 0.0
         self._cpu_seconds: dict[str, float] = {}
         self._feeder: Feeder | None = None
         self._driver: Driver | None = None
@@ -147,8 +151,8 @@ class Worker:
     def close(self, seconds: float) -> bool:
         """End the engine and its processes within about `seconds`; whether its thread has ended, too.
 
-        A step inside this process can not be cut short: where one is under way after `stop`, its thread is
-        left to the process' end. An engine's own processes are ended in any case.
+        A step or a start inside this process can not be cut short: where one is under way after `stop`, its
+        thread is left to the process' end. An engine's own processes are ended in any case.
         """
         driver = self._threads[1]
         driver.join(STEP_SECONDS if self._stop.is_set() else seconds)
@@ -156,7 +160,13 @@ class Worker:
         if driver.is_alive() and self._keeper.engine is not None and self._keeper.engine.process_ids:
             self._keeper.close()
             driver.join(seconds)
+        elif driver.is_alive() and self.seconds_in_load:
+            self._kill_loading()
         return not driver.is_alive()
+
+    def _kill_loading(self) -> None:
+        for process in self._find_loading():
+            process.kill()
 
     @property
     def limits(self) -> EngineLimits | None:
@@ -174,6 +184,13 @@ class Worker:
             with suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
         return bool(process_ids)
+
+    def give_up_load(self) -> str | None:
+        """Stop, and kill the processes of an engine that is being started. Returns the last error that it told of."""
+        self.stop()
+        told = [error for process in self._find_loading() if (error := process.last_error()) is not None]
+        self._kill_loading()
+        return told[-1] if told else None
 
     @property
     def documents_in_engine(self) -> list[bytes]:
@@ -194,8 +211,18 @@ class Worker:
 
     @property
     def running_seconds(self) -> float:
-        """Since the engine was there, by its clock: that of a simulator may be its own."""
-        return 0.0 if self.loaded_at is None else self._clock() - self._clock_at_start
+        """In which there was an engine, by its clock: that of a simulator may be its own."""
+        return self._keeper.running.seconds
+
+    @property
+    def loading_seconds(self) -> float:
+        """In which there was none, since the first was begun."""
+        return self._keeper.loading.seconds
+
+    @property
+    def seconds_in_load(self) -> float:
+        """For how long an engine is being started; 0 where none is."""
+        return self._keeper.attempt.lap_seconds
 
     @property
     def store_wait_seconds(self) -> float:
@@ -237,7 +264,7 @@ class Worker:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - raised again by `drain`, on the main thread
-            if not self._stop.is_set() or not isinstance(error, EngineDeadError):
+            if not self._stop.is_set() or not isinstance(error, EngineDeadError | EngineUnavailableError):
                 self._errors.append(error)
             self._collected.set()
         finally:
@@ -271,8 +298,6 @@ class Worker:
     def _drive(self) -> None:
         engine = self._keeper.start()
         self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
-        self._clock = getattr(engine, "clock", time.monotonic)
-        self._clock_at_start = self._clock()
         self.loaded_at = time.monotonic()
         self._loaded.set()
         try:

@@ -16,6 +16,7 @@ from batchrun.planning.planner import Counted, Planner
 from batchrun.planning.work import SettledKeys, Work
 from batchrun.prompts.frames import PromptFrame, Prompts
 from batchrun.prompts.tokenizer import Tokenizer
+from batchrun.shard import WHOLE, Shard
 from batchrun.workspace import CorpusPaths
 
 
@@ -137,13 +138,16 @@ def paths_in(folder: Path) -> CorpusPaths:
     return CorpusPaths(checkpoint=folder / "checkpoints" / "corpus", spool=folder / "buckets" / "corpus")
 
 
-def make_planner(folder: Path, tokenizer: Tokenizer, settings: PlanSettings = SETTINGS) -> Planner:
+def make_planner(
+    folder: Path, tokenizer: Tokenizer, settings: PlanSettings = SETTINGS, shard: Shard = WHOLE
+) -> Planner:
     return Planner(
         paths=paths_in(folder),
         scratch=folder / "scratch",
         owner="run",
         tokenizer=tokenizer,
         settings=settings,
+        shard=shard,
     )
 
 
@@ -154,9 +158,10 @@ def make_plan(
     *,
     done: Iterable[bytes] = (),
     settings: PlanSettings = SETTINGS,
+    shard: Shard = WHOLE,
 ) -> Plan:
     """Plan batches and make the plan valid."""
-    counted = make_planner(folder, tokenizer, settings).plan(
+    counted = make_planner(folder, tokenizer, settings, shard).plan(
         batches, settled([(key, True, 0) for key in done]), lambda _: None
     )
     record = PlanRecord(
@@ -170,6 +175,8 @@ def make_plan(
         carried_types=encode_types({"doc_id": pa.int64()}),
         planned_at="2026-01-01T00:00:00+00:00",
         pending_since="2026-01-01T00:00:00+00:00",
+        shard=shard,
+        num_own_rows=counted.num_own,
     )
     write_record(paths_in(folder), record, "run")
     return Plan(folder=folder, counted=counted, record=record)

@@ -112,3 +112,18 @@ def test_keep_only_nothing_deletes_all(tmp_path: Path, tokenizer: Tokenizer) -> 
     spool.keep_only(plan.paths.spool, keys_table(), "run")
     assert spool.parts(plan.paths.spool) == []
     assert list(plan.paths.spool.iterdir()) == []
+
+
+def test_a_cut_that_was_stopped_leaves_each_row_once(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when the cut part is written and the whole one not yet removed: the whole one counts."""
+    plan = make_plan(tmp_path, tokenizer, [make_batch([digits(n) for n in (1, 2, 3)])])
+    before = plan.spool
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+    spool.keep_only(plan.paths.spool, keys_table(document_key(digits(2))), "run")
+    monkeypatch.undo()
+    assert 2 == len(list(plan.paths.spool.glob("*/part-*")))
+    assert before == plan.spool
+    spool.keep_only(plan.paths.spool, keys_table(document_key(digits(2))), "run")
+    assert [document_key(digits(2))] == [key for rows in plan.spool.values() for key, _ in rows]

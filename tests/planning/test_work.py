@@ -155,7 +155,8 @@ def test_nothing_is_left_when_all_is_done(tmp_path: Path, tokenizer: Tokenizer) 
 def test_a_part_that_is_gone_is_missed(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """Its documents are counted as missing; those of other parts come all the same."""
     plan = plan_lengths(tmp_path, tokenizer, 1, 2, 10, 100)
-    (plan.paths.spool / "000000-000016" / "part-00000.parquet").unlink()
+    [part] = (plan.paths.spool / "000000-000016").iterdir()
+    part.unlink()
     with plan.work([(key(1), True, 0)]) as work:
         assert (work.counts.to_run, work.num_missing) == (3, 1)
         assert [len(document.token_ids) for some in work.documents() for document in some] == [10, 100]
@@ -211,7 +212,7 @@ def outcome(plan: Plan) -> list[Document] | str:
         return error.reason
 
 
-@pytest.mark.parametrize("file", ["plan.parquet", "part-00000.parquet"])
+@pytest.mark.parametrize("file", ["plan.parquet", "part-00000.*.parquet"])
 def test_a_flipped_bit_is_found_or_harmless(tmp_path: Path, tokenizer: Tokenizer, file: str) -> None:
     """Nothing is run from a file that does not hold what was written to it, and nothing else is raised."""
     plan = plan_lengths(tmp_path, tokenizer, *range(40, 100))
@@ -255,9 +256,14 @@ def test_a_plan_that_is_gone_is_damage(tmp_path: Path, tokenizer: Tokenizer, con
 
 
 def test_another_file_under_our_name_is_damage(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    """A Parquet file of other columns is not what was written."""
-    plan = plan_lengths(tmp_path, tokenizer, 1)
-    [part] = spool_module.parts(plan.paths.spool)
-    part.path.write_bytes(plan.paths.carried.read_bytes())
+    """A plan of other columns is not what was written, nor is a part of the spool with another's bytes."""
+    plan = plan_lengths(tmp_path, tokenizer, 1, 20)
+    first, second = spool_module.parts(plan.paths.spool)
+    kept = first.path.read_bytes()
+    first.path.write_bytes(second.path.read_bytes())
+    with pytest.raises(DamageError, match="its bytes are not those it was named for"):
+        plan.work()
+    first.path.write_bytes(kept)
+    plan.paths.plan.write_bytes(plan.paths.carried.read_bytes())
     with pytest.raises(DamageError, match="its columns are not those written"):
         plan.work()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from batchrun.errors import LockedError
-from batchrun.store.lock import RunLock, holder_of
+from batchrun.store.lock import RunLock, holder_of, turn
 
 HOLDER = """
 import os, sys, time
@@ -56,6 +56,32 @@ def test_a_second_run_is_told_who_holds_it(tmp_path: Path) -> None:
         assert "the-other-run" == holder.run_id
     finally:
         kill(process)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason", "hint"),
+    [
+        (
+            '{"run_id": "far", "pid": 7, "host": "elsewhere", "since": "2026-11-29T22:00:00+00:00"}',
+            "run far (process 7 on elsewhere), since 2026-11-",
+            "kill -TERM 7 on elsewhere.",
+        ),
+        ("", "a run that has not said yet who it is", "kill -TERM its process."),
+    ],
+    ids=["of another host", "not yet written"],
+)
+def test_a_holder_is_told_as_far_as_it_is_known(written: str, reason: str, hint: str, tmp_path: Path) -> None:
+    """On shared storage it may run elsewhere; and between taking a lock and writing its name there is a moment."""
+    path = tmp_path / "lock"
+    process = start_holder(path)
+    try:
+        path.write_text(written)
+        with pytest.raises(LockedError) as raised:
+            RunLock(path, "mine")
+    finally:
+        kill(process)
+    assert reason in raised.value.reason
+    assert hint in raised.value.hint
 
 
 def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
@@ -114,3 +140,25 @@ def test_a_barrier_keeps_newcomers_out(tmp_path: Path) -> None:
     assert holder_of(path) is None
     held.release()
     RunLock(path, "mine", barrier=barrier).release()
+
+
+def test_turns_do_not_mix(tmp_path: Path) -> None:
+    """What several processes, and threads of one, read and write in their turns is as if one had done it all."""
+    count = (
+        "import sys; from pathlib import Path; from batchrun.store.lock import turn\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "folder = Path(sys.argv[1])\n"
+        "def add(_):\n"
+        "    with turn(folder / 'lock'):\n"
+        "        number = int((folder / 'number').read_text())\n"
+        "        (folder / 'number').write_text(str(number + 1))\n"
+        "with ThreadPoolExecutor(2) as executor:\n"
+        "    list(executor.map(add, range(500)))\n"
+    )
+    (tmp_path / "number").write_text("0")
+    with turn(tmp_path / "lock"):
+        counting = [subprocess.Popen([sys.executable, "-c", count, str(tmp_path)]) for _ in range(3)]
+        time.sleep(1.0)
+        assert "0" == (tmp_path / "number").read_text()
+    assert [0, 0, 0] == [process.wait(60) for process in counting]
+    assert "1500" == (tmp_path / "number").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from batchrun.telemetry import gpus
-from batchrun.telemetry.gpus import Gpus, GpuUse
+from batchrun.telemetry.gpus import Gpus, GpuUse, memory_by_process
 from tests.engines.requests import make_config
 
 
@@ -42,6 +42,12 @@ class Nvml:
             raise self.NVMLError
         self.num_reads += 1
         return SimpleNamespace(gpu=10 * handle)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
+        if handle == 2:
+            raise self.NVMLError
+        whole = SimpleNamespace(pid=77, usedGpuMemory=5 << 30)
+        return [whole, SimpleNamespace(pid=80 + handle, usedGpuMemory=None)]
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
         return SimpleNamespace(used=handle << 30)
@@ -112,3 +118,11 @@ def test_without_a_gpu_there_is_no_figure(nvml: Nvml, monkeypatch: pytest.Monkey
     assert GpuUse() == on_gpus(1, {}).use()
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert GpuUse() == on_gpus(1, {}).use()
+
+
+def test_what_processes_hold_is_summed_over_the_gpus(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all, whichever are visible to the run; one that does not answer is passed over, and so is no driver."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert {77: 15 << 30, 80: 0, 81: 0, 83: 0} == memory_by_process()
+    nvml.is_broken = True
+    assert {} == memory_by_process()

@@ -7,7 +7,7 @@ import pytest
 from batchrun.engines.base import EngineDeadError
 from batchrun.errors import EngineUnavailableError
 from batchrun.records import Completion, ErrorType, MemoStatus, Summary
-from batchrun.worker.engine_keeper import MAX_FRUITLESS
+from batchrun.worker.engine_keeper import LIVES, MAX_FRUITLESS, EngineKeeper
 from batchrun.worker.worker import Worker
 from tests.worker.letters import SETTINGS
 from tests.worker.test_worker import HeldEngine, documents, finish
@@ -164,3 +164,73 @@ def test_a_death_while_the_run_closes_starts_nothing() -> None:
     finish(worker)
     assert [1.0] == shares
     assert {MemoStatus.OK} == {row.status for row in rows}
+
+
+def live(lives: list[tuple[float, float]]) -> EngineKeeper:
+    """A keeper whose engines take seconds to load, end requests for seconds, and die."""
+    now = [0.0]
+
+    def start(_: float) -> HeldEngine:
+        now[0] += lives[len(keeper.deaths)][0]
+        return HeldEngine()
+
+    keeper = EngineKeeper(start, lambda: now[0])
+    for _, seconds in lives:
+        keeper.start()
+        now[0] += seconds
+        keeper.bury(EngineDeadError("killed"), was_fruitful=True)
+    return keeper
+
+
+def test_deaths_that_are_worth_it_have_no_bound() -> None:
+    """While the engines run for longer than they load; one that takes long once does not end the run."""
+    lives = [(60.0, 70.0)] * 100 + [(120.0, 10.0)] + [(60.0, 70.0)] * 100
+    keeper = live(lives)
+    assert (201, 12120.0, 14010.0) == (len(keeper.deaths), keeper.loading.seconds, keeper.running.seconds)
+
+
+def test_a_night_is_not_spent_loading() -> None:
+    """Though each engine ended requests: given up at the last of as many that loaded for longer than they ran,
+    however well it went before; fewer are waited for.
+    """
+    bad = [(60.0, 50.0)] * LIVES
+    assert LIVES - 1 == len(live(bad[1:]).deaths)
+    with pytest.raises(
+        EngineDeadError, match=r"killed; the last 12 engines all died, and took 720 s to load for 600"
+    ):
+        live([(60.0, 9000.0)] * 3 + bad)
+
+
+def test_what_requests_took_is_remembered_after_a_death() -> None:
+    """Else nothing would be known of how long before the window's end what runs has to be finished."""
+    worker, *_ = run(once(30), 31)
+    finish(worker)
+    assert 31 == len(worker.feeding.stays)
+    assert max(worker.feeding.stays) == worker.stay_seconds
+
+
+def test_the_clocks_of_engines_add_up() -> None:
+    """A simulator's clock begins at 0 with each engine."""
+
+    class Timed(Mortal):
+        seconds = 0.0
+
+        def clock(self) -> float:
+            return self.seconds
+
+        def step(self) -> list[Completion]:
+            self.seconds += 1.0
+            return super().step()
+
+    kills = once(30)
+    worker = Worker(
+        documents=documents(100),
+        settings=SETTINGS,
+        recall=lambda _: {},
+        start_engine=lambda _: Timed(kills),
+        commit=lambda _: None,
+    )
+    worker.start()
+    finish(worker)
+    assert 101 == worker.running_seconds
+    assert 1 == len(worker.engine_deaths)
