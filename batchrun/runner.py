@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
 from batchrun.engines.base import EngineDeadError, Owner
@@ -335,17 +334,7 @@ class Run:
 
     def _cut_spool(self) -> None:
         """Keep the failed rows alone, so that `resume --failed` needs no corpus."""
-        failed: list[pa.Table] = []
-
-        def consume(reader: pa.RecordBatchReader) -> None:
-            failed.extend(pa.Table.from_batches([batch]).filter(pc.invert(batch["done"])) for batch in reader)
-
-        self.checkpoints.settled_keys(consume, retry_all=True)
-        empty = pa.table({"hash_hi": pa.array([], pa.uint64()), "hash_lo": pa.array([], pa.uint64())})
-        keys = (
-            pa.concat_tables([table.select(["hash_hi", "hash_lo"]) for table in failed]) if failed else empty
-        )
-        spool.keep_only(self.paths.spool, keys, self.run_id)
+        spool.keep_only(self.paths.spool, self.checkpoints.failed_keys(), self.run_id)
 
     def _end(self, state: RunState, stop_reason: str | None, exit_code: ExitCode) -> RunRecord:
         seconds = replace(self.log.record.seconds, total=time.monotonic() - self.started)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
@@ -111,6 +112,15 @@ class Checkpoints:
             return consume(database.read(sql, {"final_errors": final}))
 
         return self.read(task)
+
+    def failed_keys(self) -> pa.Table:
+        """`hash_hi, hash_lo` of what failed, for good or not: few, and held whole."""
+
+        def consume(reader: pa.RecordBatchReader) -> pa.Table:
+            failed = [batch.filter(pc.invert(batch["done"])) for batch in reader]
+            return pa.Table.from_batches(failed, reader.schema).select(["hash_hi", "hash_lo"])
+
+        return self.settled_keys(consume, retry_all=True)
 
     def count_by_rank(self) -> dict[int, int]:
         """Keys by rank: 2 ok, 1 failed, 0 partial."""
