@@ -212,6 +212,7 @@ class _Examination:
             name="model",
             value=f"{model.folder}, {size / 1e9:,.2f} GB of weights, context {limit:,} tokens",
             hint="There are no weights: copy or download the whole model there." if is_lacking else None,
+            exit_code=ExitCode.ENGINE_UNAVAILABLE if is_lacking else None,
             weight=Weight.BLOCKS,
         )
 

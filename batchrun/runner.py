@@ -82,6 +82,14 @@ class Run:
         self.signals = StopSignals()
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         self.lock = take_lock(self.paths, self.run_id, barrier=job.paths.collection_lock)
+        try:
+            self._begin(corpus)
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _begin(self, corpus: CorpusName) -> None:
+        options, job = self.options, self.job
         self.previous = read_runs(self.paths.runs)
         self.started = time.monotonic()
         record = RunRecord(
@@ -267,7 +275,7 @@ class Run:
             signals=self.signals,
             window=self.options.window,
             watchdog=Watchdog(self.job.spec.engine.stall_seconds),
-            load_seconds=self.job.spec.engine.load_seconds,
+            load_seconds=self.job.load_seconds,
             places_of=self._places_of,
         )
 

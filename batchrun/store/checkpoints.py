@@ -14,7 +14,7 @@ from batchrun.database import Database, DatabaseError, literal, statements
 from batchrun.records import PERMANENT_ERRORS, Summary
 from batchrun.scratch import remove_dead
 from batchrun.store import segments
-from batchrun.store.lock import holder_of
+from batchrun.store.lock import UNKNOWN, holder_of
 from batchrun.store.rows import rows_of
 from batchrun.workspace import JobPaths
 
@@ -67,7 +67,8 @@ class Checkpoints:
         remove_dead(self.paths.scratch)
         locks = self.paths.corpora.glob("*/lock")
         living = {holder.run_id for path in locks if (holder := holder_of(path))}
-        atomic_file.remove_leftovers(self.paths.segments, living | {self.run_id})
+        if UNKNOWN not in living:  # else a file may be that of a run which has not said yet who it is
+            atomic_file.remove_leftovers(self.paths.segments, living | {self.run_id})
 
     def commit(self, rows: Sequence[Summary]) -> None:
         """Make rows durable: when this returns they survive a kill and a power loss."""
