@@ -195,6 +195,7 @@ class _Collector:
         """The keys of the plans that stay; of one that is being made anew, those of the plan before."""
         for use in uses:
             if not use.is_older(self.cutoff) and use.paths.plan.exists():
+                plans.read_intact(use.paths)  # raises where another file stands in its place
                 yield from plans.keys_of(use.paths.plan)
 
     # -- taking away ---------------------------------------------------------------------------------

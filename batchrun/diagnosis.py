@@ -19,6 +19,7 @@ from batchrun.holding import Holding, holdings
 from batchrun.job import Job
 from batchrun.machine import device_name, gpu_memory, installed_version
 from batchrun.model import Model, look_for_model
+from batchrun.orphans import orphans
 from batchrun.profile import SPEEDUP_WORTH_SAYING, Profile, read_profile
 from batchrun.spec import JobSpec
 from batchrun.store import job_file
@@ -124,6 +125,8 @@ class _Examination:
         yield self._memory()
         yield self._disk()
         yield Check(name="running", value="\n".join(map(_held, self.locks)) or "nothing")
+        for orphan in orphans():
+            yield Check(name="left over", value=str(orphan), hint=orphan.hint, weight=Weight.COSTS)
 
     @cached_property
     def spec(self) -> JobSpec:
@@ -209,6 +212,7 @@ class _Examination:
             name="model",
             value=f"{model.folder}, {size / 1e9:,.2f} GB of weights, context {limit:,} tokens",
             hint="There are no weights: copy or download the whole model there." if is_lacking else None,
+            exit_code=ExitCode.ENGINE_UNAVAILABLE if is_lacking else None,
             weight=Weight.BLOCKS,
         )
 

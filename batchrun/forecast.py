@@ -14,7 +14,7 @@ from batchrun.shard import Shard
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
-from batchrun.telemetry.run_records import latest_runs, pending_since, read_runs
+from batchrun.telemetry.run_records import latest_runs, next_number, pending_since, read_runs
 from batchrun.window import Window
 
 
@@ -63,6 +63,7 @@ def forecast(
                     reporter,
                     reporter.planning,
                     pending_since(read_runs(paths.runs)),
+                    next_number(job.workspace, job.job_id),
                 )
             reporter.finished()
             tokens_read = plan_settings(job, tuple(plan.variables)).tokens_read

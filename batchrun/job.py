@@ -24,6 +24,9 @@ from batchrun.worker.feeder import FeedingSettings
 from batchrun.worker.residency import Residency
 from batchrun.workspace import JobPaths, Workspace
 
+LEAST_LOAD_SECONDS, SLOWEST_LOAD = 1800.0, 20e6
+"""Bytes a second: a network disk that others use, too. A 70B model in 16 bits may take two hours."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -59,6 +62,12 @@ class Job:
     @cached_property
     def max_model_len(self) -> int:
         return self.model.max_model_len(self.spec.engine.max_model_len)
+
+    @cached_property
+    def load_seconds(self) -> float:
+        """The longest that the engine may take to be there."""
+        given = self.spec.engine.load_seconds
+        return given or max(LEAST_LOAD_SECONDS, self.model.weight_bytes / SLOWEST_LOAD)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -135,8 +135,13 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_hashed(folder: Path, known: ModelsRecord) -> bool:
-    found = ((known.hashes.get(str(path.absolute())), path) for path in _files(folder))
+    found = ((known.hashes.get(_name(path)), path) for path in _files(folder))
     return all(cached is not None and cached[:4] == _stamp(path) for cached, path in found)
+
+
+def _name(path: Path) -> str:
+    """Machines that share a workspace may each have a copy of a model at the same path: another file."""
+    return f"{path.absolute()}:{path.stat().st_ino}"
 
 
 def _stamp(path: Path) -> tuple[int, int, int, int]:
@@ -147,11 +152,11 @@ def _stamp(path: Path) -> tuple[int, int, int, int]:
 def _file_hash(path: Path, known: ModelsRecord) -> str:
     """The hash of a file, read again whenever its size or one of its stamps has changed."""
     stamp = _stamp(path)
-    cached = known.hashes.get(str(path.absolute()))
+    cached = known.hashes.get(_name(path))
     if cached is not None and cached[:4] == stamp:
         return cached[4]
     content = content_hash(path)
-    known.hashes[str(path.absolute())] = (*stamp, content)
+    known.hashes[_name(path)] = (*stamp, content)
     return content
 
 

@@ -14,11 +14,8 @@ import psutil
 
 from batchrun.engines.base import Owner
 from batchrun.engines.processes import EngineProcess, on_this_machine
-from batchrun.store.lock import holder_of
+from batchrun.store.lock import UNKNOWN, holder_of
 from batchrun.telemetry.gpus import memory_by_process
-
-UNKNOWN = "unknown"
-"""The run of a holder that did not say more of itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +59,10 @@ def _is_over(one: EngineProcess, of: Owner | None) -> bool:
 def _is_held(lock: Path, run_id: str, of: Owner | None) -> bool:
     if of is not None and lock == of.lock:
         return run_id == of.run_id
-    holder = holder_of(lock)
+    try:
+        holder = holder_of(lock)
+    except OSError:  # on a file system that is gone: of a run there nothing is known
+        return True
     return holder is not None and holder.run_id in (run_id, UNKNOWN)
 
 

@@ -114,9 +114,10 @@ def make_plan(
     reporter: Reporter,
     progress: Callable[[int], None],
     pending_since: str,
+    number: int,
 ) -> PlanRecord:
     """Read the corpus once and leave a valid plan and spool. `progress` is told the rows read so far, and may raise
-    to stop. Raises CorpusError, ConfigError, OSError.
+    to stop; `number` is that of the run. Raises CorpusError, ConfigError, OSError.
     """
     signed = given.signature(job)
     named = names_in(job.spec.prompt.instruction)
@@ -154,7 +155,7 @@ def make_plan(
         pending_since=pending_since,
         inputs=given.inputs,
         hashes=hashes_of(paths),
-        follows=before.number if before is not None else 0,
+        number=number,
         shard=given.shard,
         num_own_rows=counted.num_own if given.shard else None,
     )

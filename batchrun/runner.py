@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from batchrun import atomic_file, engines
 from batchrun.engines.base import EngineDeadError, Owner
@@ -84,6 +83,14 @@ class Run:
         self.signals = StopSignals()
         self.run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         self.lock = take_lock(self.paths, self.run_id, barrier=job.paths.collection_lock)
+        try:
+            self._begin(corpus)
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _begin(self, corpus: CorpusName) -> None:
+        options, job = self.options, self.job
         self.previous = read_runs(self.paths.runs)
         self.started = time.monotonic()
         record = RunRecord(
@@ -273,7 +280,7 @@ class Run:
             signals=self.signals,
             window=self.options.window,
             watchdog=Watchdog(self.job.spec.engine.stall_seconds),
-            load_seconds=self.job.spec.engine.load_seconds,
+            load_seconds=self.job.load_seconds,
             places_of=self._places_of,
         )
 
@@ -340,17 +347,7 @@ class Run:
 
     def _cut_spool(self) -> None:
         """Keep the failed rows alone, so that `resume --failed` needs no corpus."""
-        failed: list[pa.Table] = []
-
-        def consume(reader: pa.RecordBatchReader) -> None:
-            failed.extend(pa.Table.from_batches([batch]).filter(pc.invert(batch["done"])) for batch in reader)
-
-        self.checkpoints.settled_keys(consume, retry_all=True)
-        empty = pa.table({"hash_hi": pa.array([], pa.uint64()), "hash_lo": pa.array([], pa.uint64())})
-        keys = (
-            pa.concat_tables([table.select(["hash_hi", "hash_lo"]) for table in failed]) if failed else empty
-        )
-        spool.keep_only(self.paths.spool, keys, self.run_id)
+        spool.keep_only(self.paths.spool, self.checkpoints.failed_keys(), self.run_id)
 
     def _end(self, state: RunState, stop_reason: str | None, exit_code: ExitCode) -> RunRecord:
         seconds = replace(self.log.record.seconds, total=time.monotonic() - self.started)

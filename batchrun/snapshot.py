@@ -1,12 +1,12 @@
 """What a job has by now, published or listed, also while it runs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from batchrun.documents import plain_values
-from batchrun.errors import InterruptedRunError
+from batchrun.errors import DamageError, InterruptedRunError
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, is_retired, read_intact
 from batchrun.publication import failed_of_plan, publish_shards
@@ -25,12 +25,13 @@ class Snapshot:
 
     rows: RowCounts
     split: Split | None = None
+    notes: list[str] = field(default_factory=list)
     by_shard: list[RowCounts] = field(default_factory=list)
 
     @property
     def lines(self) -> list[str]:
         """What a person should know of the shards."""
-        return self.split.lines(self.by_shard) if self.split else []
+        return [*self.notes, *(self.split.lines(self.by_shard) if self.split else [])]
 
 
 def publish_now(job: Job, last: RunRecord, target: Path) -> Snapshot:
@@ -38,24 +39,42 @@ def publish_now(job: Job, last: RunRecord, target: Path) -> Snapshot:
     Raises BatchrunError.
     """
     split = find_split(job, last) if last.shard else None
-    corpus_id, plan = _standing_plan(job, last, split)
+    notes: list[str] = []
+    corpus_id, plan = _standing_plan(job, last, split, notes.append)
     check_target(target, [Path(entry[0]) for entry in plan.signature["files"]])
     with storage_errors(job.workspace.home):
         counts = publish_shards(
             job, job.paths.corpus(corpus_id), plan, Checkpoints(job.paths, READER), target, READER
         )
-    return Snapshot(rows=sum(counts, RowCounts()), split=split, by_shard=counts if split else [])
+    return Snapshot(rows=sum(counts, RowCounts()), split=split, notes=notes, by_shard=counts if split else [])
 
 
-def _standing_plan(job: Job, last: RunRecord, split: Split | None) -> tuple[str, PlanRecord]:
-    if split is not None and split.plan is not None:
-        return split.plan_id, split.plan
+def _standing_plan(
+    job: Job, last: RunRecord, split: Split | None, note: Callable[[str], None]
+) -> tuple[str, PlanRecord]:
+    """That of the corpus; of a split the first of its shards' that is not damaged, since each has all rows."""
+    damage: DamageError | None = None
+    for corpus_id, _ in split.plans if split else []:
+        try:
+            return corpus_id, finished_plan(job, corpus_id)
+        except DamageError as error:
+            note(f"{error.reason}; another shard's plan stands for it")
+            damage = error
+    if damage is not None:
+        raise damage
     return last.corpus_id, finished_plan(job, last.corpus_id)
 
 
-def failed_rows(job: Job, last: RunRecord) -> Iterator[dict[str, Any]]:
-    """The failed rows of a run's corpus by now, of all shards, in input order: where each stands, and why it failed."""
-    corpus_id, plan = _standing_plan(job, last, find_split(job, last) if last.shard else None)
+def failed_rows(
+    job: Job, last: RunRecord, note: Callable[[str], None] = lambda _: None
+) -> Iterator[dict[str, Any]]:
+    """The failed rows of a run's corpus by now, of all shards, in input order: where each stands, and why it failed.
+    `note` is told of shards that have rows which nobody tried.
+    """
+    split = find_split(job, last) if last.shard else None
+    corpus_id, plan = _standing_plan(job, last, split, note)
+    for line in split.untried if split else []:
+        note(line)
     columns = ["source", "row", "error_type", "error"]
     with storage_errors(job.workspace.home):
         store = Checkpoints(job.paths, READER)

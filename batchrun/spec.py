@@ -59,8 +59,8 @@ class BucketsSpec(Struct, frozen=True, kw_only=True):
 
 
 class EngineSpec(Struct, frozen=True, kw_only=True):
-    """`load_seconds`: the longest that the engine may take to be there; 1,800 s are the weights of a 70B model in
-    16 bits at 80 MB/s, a slow network disk. `stall_seconds`: the longest that it may make no token.
+    """`load_seconds`: the longest that the engine may take to be there; where it is not set, half an hour, and for
+    large models what their weights need at 20 MB/s. `stall_seconds`: the longest that it may make no token.
     """
 
     kind: Literal["auto", "vllm", "transformers", "lead"] = "auto"
@@ -69,7 +69,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: Positive = 16384
     max_num_seqs: Positive = 256
     speculation: Literal["off", "ngram"] = "off"
-    load_seconds: Positive = 1800
+    load_seconds: Positive | None = None
     stall_seconds: Positive = 900
     options: dict[str, Any] = {}
 

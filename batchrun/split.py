@@ -17,8 +17,8 @@ NAMED_AT_MOST = 12
 
 
 class ShardState(StrEnum):
-    """`OUTDATED`: planned from another state of the corpus than the newest plan, or with other columns or buckets; or
-    planned anew, and not run since.
+    """`OUTDATED`: planned from another state of the corpus than the newest plan (which plan is newest, the numbers of
+    runs say), or with other columns or buckets; or planned anew, and not run since.
     """
 
     COMPLETE = "complete"
@@ -53,14 +53,13 @@ class ShardStanding:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """All shards of one way to share out a corpus. `plan` is the newest that any of them has, of the corpus `plan_id`;
-    None where none has one. `others` are shards of this corpus in other splits.
+    """All shards of one way to share out a corpus. `plans` are those of the newest state of the corpus that any of them
+    has, by corpus id, each with all rows; the newest first. `others` are shards of this corpus in other splits.
     """
 
     job_id: str
     standings: list[ShardStanding]
-    plan_id: str
-    plan: PlanRecord | None
+    plans: list[tuple[str, PlanRecord]]
     others: list[Shard]
 
     def lines(self, counts: Sequence[RowCounts]) -> list[str]:
@@ -79,6 +78,18 @@ class Split:
                 f"what they lack is not told here"
             )
         return lines
+
+    @property
+    def untried(self) -> list[str]:
+        """Which shards may have rows that nobody tried."""
+        states = (ShardState.MISSING, ShardState.UNFINISHED, ShardState.RUNNING, ShardState.OUTDATED)
+        found = {state: [one.shard for one in self.standings if one.state is state] for state in states}
+        return [
+            f"shards {_TOLD[state][0]}: {', '.join(map(str, shards[:NAMED_AT_MOST]))}"
+            + (f" and {len(shards) - NAMED_AT_MOST:,} more" if len(shards) > NAMED_AT_MOST else "")
+            for state, shards in found.items()
+            if shards
+        ]
 
     def _line(self, state: ShardState, counts: Sequence[RowCounts]) -> str:
         said, next_step = _TOLD[state]
@@ -104,16 +115,20 @@ def find_split(job: Job, last: RunRecord) -> Split:
         if (record.seed, record.whole_id) == (job.seed, last.whole_id) and record.shard is not None
     ]
     own = {each.shard.number: each for each in found if each.shard.of == last.shard.of}
-    newest = max(own.values(), key=lambda each: each.plan.planned_at if each.plan else "")
+    planned = sorted(
+        ((each.folder.name, each.plan) for each in own.values() if each.plan is not None),
+        key=lambda each: each[1].order,
+        reverse=True,
+    )
+    newest = planned[0][1] if planned else None
     others = [each.shard for each in found if each.shard.of != last.shard.of]
     return Split(
         job_id=job.job_id,
         standings=[
-            _standing(Shard(number=number, of=last.shard.of), own.get(number), newest.plan)
+            _standing(Shard(number=number, of=last.shard.of), own.get(number), newest)
             for number in range(1, last.shard.of + 1)
         ],
-        plan_id=newest.folder.name,
-        plan=newest.plan,
+        plans=[(name, plan) for name, plan in planned if newest and plan.signature == newest.signature],
         others=sorted(others, key=lambda shard: (shard.of, shard.number)),
     )
 
@@ -141,5 +156,5 @@ def _state(found: _Found, newest: PlanRecord | None) -> ShardState:
         return ShardState.OUTDATED
     if state is not RunState.COMPLETE:
         return ShardState.UNFINISHED
-    is_run = plan is None or plan.planned_at <= found.run.updated_at
+    is_run = plan is None or plan.is_done_by(found.run)
     return ShardState.COMPLETE if is_run else ShardState.OUTDATED

@@ -38,6 +38,7 @@ def submit(job: Job, corpus: CorpusInput, options: RunOptions, reporter: Reporte
             reporter,
             planning,
             pending_since(run.previous),
+            run.log.record.number,
         )
 
     def find_plan(run: Run) -> PlanRecord:

@@ -34,11 +34,7 @@ class CorpusUse:
         last = self.last
         if last is None or last.state is not RunState.COMPLETE or last.rows.failed or self.is_held:
             return False
-        if self.plan is None:
-            return True
-        if self.plan.follows is None:  # of an older version
-            return self.plan.planned_at <= last.updated_at
-        return self.plan.follows < last.number
+        return self.plan is None or self.plan.is_done_by(last)
 
     def is_older(self, cutoff: datetime) -> bool:
         """Whether nobody used it since; what a run holds is in use."""

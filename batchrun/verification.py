@@ -147,7 +147,8 @@ def _shard(
     paths: CorpusPaths, plan: PlanRecord, shard: Shard, record: RunRecord, audit: Audit
 ) -> Iterator[Finding]:
     """A completed shard has no output to be held against: its rows are, and all have a verdict."""
-    if record.state is not RunState.COMPLETE or plan.planned_at > record.updated_at:
+    if record.state is not RunState.COMPLETE or not plan.is_done_by(record):
+        yield Finding(what=f"shard {shard} of {paths.checkpoint} (not run to its end since it was planned)")
         return
     rows = audit.count_rows(statuses_of(paths.plan), shard.of)[shard.ordinal]
     problem = _books(record, rows.total, plan.num_to_account)

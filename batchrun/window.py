@@ -79,7 +79,8 @@ class Window:
         """Raise WindowOverError where it is over before a corpus, of which so many rows are read, is planned."""
         self._require(
             f"the window is over: it ended {self.text}, when {num_rows:,} rows were planned",
-            "Plan before the window begins, with `batchrun plan`: submit takes the plan over",
+            "Plan before the window begins, with `batchrun plan`: submit takes the plan over. Until then this corpus has "
+            "no plan, and `results` nothing to publish",
         )
 
     def _require(self, reason: str, hint: str) -> None:

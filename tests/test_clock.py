@@ -136,3 +136,27 @@ def slow_corpus(bench: Bench) -> Path:
     with (bench.home / "jobs" / "summarize.toml").open("a") as spec:
         spec.write("\nprefill_tokens_per_s = 400\n")
     return corpus
+
+
+def test_shards_stand_by_the_order_of_their_runs(bench: Bench, set_clock: SetClock) -> None:
+    """A machine whose clock is two days ahead planned first: its shard is complete, the corpus that grew since is the
+    newest, and a row that is lost is found.
+    """
+    corpus = bench.corpus(texts(12))
+    set_clock(timedelta(days=2))
+    bench.submit(corpus, "--shard", "1/2")
+    set_clock(timedelta())
+    bench.submit(corpus, "--shard", "2/2")
+    joined = bench.run("results", "summarize", "-o", bench.home / "joined.parquet", "--json").json
+    assert ["complete"] * 2 == [shard["state"] for shard in joined["shards"]]
+    bench.corpus(texts(20))
+    bench.submit(corpus, "--shard", "2/2")
+    joined = bench.run("results", "summarize", "-o", bench.home / "joined.parquet", "--json").json
+    assert ["outdated", "complete"] == [shard["state"] for shard in joined["shards"]]
+    assert 20 == joined["rows"]["total"]
+    bench.submit(corpus, "--shard", "1/2")
+    for path in bench.segments():
+        path.unlink()
+    verified = bench.run("verify", "summarize")
+    assert 75 == verified.code
+    assert {"1/2", "2/2"} <= {word for word in verified.err.split() if "/2" in word}

@@ -4,6 +4,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -291,3 +292,25 @@ def test_a_disk_that_fills_ends_resumable(tmp_path: Path, bench: Bench) -> None:
         assert 0 == bench.run("verify", again.json["job_id"]).code
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_run_that_can_not_begin_gives_its_lock_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails at the first record; the next submit of the same process runs."""
+    corpus = bench.corpus(texts(2))
+    with monkeypatch.context() as failing:
+        failing.setattr(
+            "batchrun.runner.next_number", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error"))
+        )
+        assert 74 == bench.submit(corpus).code
+    assert 0 == bench.submit(corpus).code
+
+
+def test_nobody_reads_the_json(bench: Bench) -> None:
+    """The exit code is the run's."""
+    corpus = bench.corpus(texts(2))
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "batchrun", "submit", str(corpus), "--json", "--home", str(bench.home)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert 0 == done.returncode, done.stderr

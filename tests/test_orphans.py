@@ -111,3 +111,11 @@ def test_a_run_names_what_the_run_before_it_left(bench: Bench, start: Start, gon
     assert f"kill -9 {left.pid}" in done.err
     assert f"kill -9 {left.pid}" in (lock.parent / "runs" / f"{done.json['run_id']}.json").read_text()
     assert None is left.poll()
+
+
+def test_the_doctor_names_them_too(bench: Bench, start: Start, gone: str) -> None:
+    """With what ends them, among what to change."""
+    left = start(HOLD, **marked(bench.home / "lock", gone))
+    told = bench.run("doctor")
+    assert "which is over, still holds" in told.out + told.err
+    assert f"kill -9 {left.pid}" in told.out + told.err

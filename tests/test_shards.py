@@ -1,6 +1,7 @@
 """`--shard i/n`: a corpus shared out among runs, and joined by `results`."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +334,29 @@ def test_each_shard_has_its_folders(bench: Bench) -> None:
     assert 2 == len(
         {run["corpus_id"] for run in bench.run("status", "--json").json} & {one.name for one in folders}
     )
+
+
+def test_another_corpus_plan_in_the_place_of_a_shard_s_is_found(bench: Bench) -> None:
+    """`results` takes the plan of another shard, which has all rows, too; with none left it publishes nothing."""
+    corpus, other = bench.corpus(TEXTS), bench.corpus(texts(34)[::-1], "other.parquet")
+    submit_shards(bench, corpus, "1/2", "2/2")
+    right = results(bench)
+    submit_shards(bench, other, "1/2", "2/2")
+    ids = [shard["corpus_id"] for shard in [*right.json["shards"], *results(bench).json["shards"]]]
+    [*own, theirs, _] = [next(bench.home.glob(f"checkpoints/*/seed-0/corpora/{name}")) for name in ids]
+    for number, damaged in enumerate(reversed(own)):
+        shutil.copyfile(theirs / "plan.parquet", damaged / "plan.parquet")
+        joined = results(bench, "--corpus", own[0].name)
+        assert (75 if number else 0) == joined.code
+        assert "plan.parquet is damaged or gone" in joined.err
+    assert 75 == bench.run("results", "summarize", "--only", "failed", "--corpus", own[0].name).code
+    assert any(
+        "what it is needed for is not known" in left["why"] for left in bench.run("gc", "--json").json["left"]
+    )
+
+
+def test_failed_rows_come_with_the_shards_that_were_not_tried(bench: Bench) -> None:
+    """An empty list is no news of a shard that never ran."""
+    submit_shards(bench, bench.corpus(TEXTS), "1/3")
+    listed = bench.run("results", "summarize", "--only", "failed")
+    assert "batchrun: shards never started: 2/3, 3/3" in listed.err

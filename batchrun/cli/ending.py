@@ -1,5 +1,7 @@
 """The last words of a run."""
 
+from contextlib import suppress
+
 import click
 
 from batchrun.cli.console import say
@@ -24,10 +26,11 @@ def tell_end(
             say(line, log_format)
     write_summary(summary_file, summary(record), log_format)
     is_published = record.output and (record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER)
-    if as_json:
-        echo_json(summary(record))
-    elif is_published and not quiet:
-        click.echo(record.output)
+    with suppress(OSError):  # nobody reads it
+        if as_json:
+            echo_json(summary(record))
+        elif is_published and not quiet:
+            click.echo(record.output)
     return code
 
 

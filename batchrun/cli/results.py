@@ -64,20 +64,24 @@ def command(
     last = last_run(space, full_id, seed=seed, corpus_id=corpus_id)
     job = reopen_job(space, full_id, seed=last.seed)
     for told in job.model.notes:
-        click.echo(f"batchrun: {told}", err=True)
+        _note(told)
     if output is None:
-        counts = _list(failed_rows(job, last), as_json=as_json)
+        counts = _list(failed_rows(job, last, _note), as_json=as_json)
         _tell_counts(full_id, counts, as_json=as_json)
         return
     target = Path(output).absolute()
     snapshot = publish_now(job, last, target)
     said = _by_status(snapshot.rows)
     for line in (", ".join(f"{number:,} {status}" for status, number in said.items()), *snapshot.lines):
-        click.echo(f"batchrun: {line}", err=True)
+        _note(line)
     if as_json:
         echo_json({"job_id": full_id, "output": str(target), "rows": said} | _shards(snapshot))
     else:
         click.echo(target)
+
+
+def _note(told: str) -> None:
+    click.echo(f"batchrun: {told}", err=True)
 
 
 def _by_status(rows: "RowCounts") -> dict[str, int]:

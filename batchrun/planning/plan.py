@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.errors import DamageError
-from batchrun.records import ErrorType
+from batchrun.records import ErrorType, RunRecord
 from batchrun.seal import content_hash, decode, encode
 from batchrun.shard import Shard
 from batchrun.workspace import CorpusPaths
@@ -37,7 +37,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     `decided` counts the rows that need no run by error type (`empty_text`: skipped). `pending_since` is
     when the oldest row still waiting was first planned. `variables` are the columns named in the prompt. `carried_types` holds a serialized Arrow schema, in which ids and kept columns come out. `inputs` are
     the files, folders and globs as given, made absolute. `hashes` are those of the plan's other files, by name.
-    `follows` is the number of the last complete run before it was planned.
+    `number` is that of the run which planned, or of the next one.
 
     The plan of a shard has all rows of the corpus, so that any one of them can be published from; `num_own_rows` and
     `decided` count the shard's, and its spool has no others.
@@ -55,7 +55,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     pending_since: str
     inputs: list[str] = []
     hashes: dict[str, str] = {}
-    follows: int | None = None
+    number: int | None = None
     shard: Shard | None = None
     num_own_rows: int | None = None
 
@@ -63,6 +63,17 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     def num_to_account(self) -> int:
         """Rows that a run of this plan accounts for: those of its shard, or all."""
         return self.num_rows if self.num_own_rows is None else self.num_own_rows
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """By which plans of a job stand: no clock but among those that were made at once."""
+        return self.number or 0, self.planned_at
+
+    def is_done_by(self, run: RunRecord) -> bool:
+        """Whether a run of its corpus came after it, so that a complete one completed this plan."""
+        if self.number is None:  # of an older version
+            return self.planned_at <= run.updated_at
+        return self.number <= run.number
 
     @property
     def num_skipped(self) -> int:

@@ -206,6 +206,10 @@ def _part_paths(bucket: Path) -> list[Path]:
     return [path for _, path in sorted({path.name.partition(".")[0]: path for path in by_size}.items())]
 
 
+def _of_number(part: Path) -> list[Path]:
+    return list(part.parent.glob(f"{part.name.partition('.')[0]}.*"))
+
+
 def remove(folder: Path) -> None:
     """Delete a spool; it can always be made again from the corpus."""
     if folder.exists():
@@ -219,6 +223,9 @@ def keep_only(folder: Path, keys: pa.Table, owner: str) -> None:
         kept = (
             [rows for batch in part.batches() if (rows := _among(batch, wanted)).num_rows] if wanted else []
         )
+        for rest in _of_number(part.path):  # of a cut that was stopped before it took away what it had cut
+            if rest != part.path:
+                rest.unlink()
         if kept:
             _replace(part.path, kept, owner)
         else:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
@@ -13,7 +14,7 @@ from batchrun.database import Database, DatabaseError, literal, statements
 from batchrun.records import PERMANENT_ERRORS, Summary
 from batchrun.scratch import remove_dead
 from batchrun.store import segments
-from batchrun.store.lock import holder_of
+from batchrun.store.lock import UNKNOWN, holder_of
 from batchrun.store.rows import rows_of
 from batchrun.workspace import JobPaths
 
@@ -66,7 +67,8 @@ class Checkpoints:
         remove_dead(self.paths.scratch)
         locks = self.paths.corpora.glob("*/lock")
         living = {holder.run_id for path in locks if (holder := holder_of(path))}
-        atomic_file.remove_leftovers(self.paths.segments, living | {self.run_id})
+        if UNKNOWN not in living:  # else a file may be that of a run which has not said yet who it is
+            atomic_file.remove_leftovers(self.paths.segments, living | {self.run_id})
 
     def commit(self, rows: Sequence[Summary]) -> None:
         """Make rows durable: when this returns they survive a kill and a power loss."""
@@ -111,6 +113,15 @@ class Checkpoints:
             return consume(database.read(sql, {"final_errors": final}))
 
         return self.read(task)
+
+    def failed_keys(self) -> pa.Table:
+        """`hash_hi, hash_lo` of what failed, for good or not: few, and held whole."""
+
+        def consume(reader: pa.RecordBatchReader) -> pa.Table:
+            failed = [batch.filter(pc.invert(batch["done"])) for batch in reader]
+            return pa.Table.from_batches(failed, reader.schema).select(["hash_hi", "hash_lo"])
+
+        return self.settled_keys(consume, retry_all=True)
 
     def count_by_rank(self) -> dict[int, int]:
         """Keys by rank: 2 ok, 1 failed, 0 partial."""

@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 UNKNOWN = "unknown"
 """What a holder is where its lock says nothing, as in the moment before it is written."""
+
+TURN_SECONDS = 60.0
 
 _held: dict[Path, "Holder"] = {}
 _held_guard = ThreadLock()
@@ -90,6 +93,7 @@ class RunLock:
         file.truncate(0)
         file.write(msgspec.json.encode(holder))
         file.flush()
+        os.fsync(file.fileno())  # so that other machines of a network file system read who it is
         return file
 
     def release(self) -> None:
@@ -101,10 +105,28 @@ class RunLock:
 
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
-    """Wait until nobody else has its turn at `path`, for a few reads and writes that no other run's may come between."""
+    """Wait until nobody else has its turn at `path`, for a few reads and writes that no other run's may come between.
+
+    Raises LockedError after TURN_SECONDS, which are a process that was stopped at its turn.
+    """
+    given_up = time.monotonic() + TURN_SECONDS
     with _turns, path.open("a+b") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)
+        while not _is_taken(file):
+            if time.monotonic() >= given_up:
+                raise LockedError(
+                    f"another process has had its turn at {path} for {TURN_SECONDS:.0f} s",
+                    f"Find it and end it, or let it go on (kill -CONT): fuser -v {path}",
+                )
+            time.sleep(0.05)
         yield
+
+
+def _is_taken(file: IO[bytes]) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def holder_of(path: Path) -> Holder | None:

@@ -72,7 +72,7 @@ def read_run(folder: Path, run_id: str) -> RunRecord | None:
 def _read(path: Path) -> RunRecord | None:
     try:
         record = decode(path.read_bytes(), RunRecord)
-    except (OSError, msgspec.MsgspecError):
+    except (FileNotFoundError, msgspec.MsgspecError):  # another failure to read is no damage
         return None
     return record if record.run_id == path.stem else None
 

@@ -125,5 +125,6 @@ def _kill_at(stage: Stage, scene: Scene, point: Point) -> bool:
 
     stage.reset()
     ended = in_child(act, stage.log)
-    in_child(lambda: scene.check(stage), stage.log)
+    assert ended in (KILLED, 0), f"it ended with {ended}"
+    assert KILLED != in_child(lambda: scene.check(stage), stage.log), "what came after it was killed"
     return bool(ended == KILLED)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from batchrun.records import Summary
 from batchrun.store.checkpoints import Checkpoints
 from tests.crashes import disk
-from tests.crashes.children import in_child
+from tests.crashes.children import KILLED, in_child
 from tests.crashes.disk import Observer, Operation, observed
 from tests.crashes.scenes import Stage, check_submit, submit
 
@@ -201,4 +201,4 @@ def _cut(stage: Stage, events: list[Event], persisted: Callable[[int], int], exp
     left.restore(stage.home, persisted)
     shutil.copystat(stage.template / stage.corpus.name, stage.corpus)
     promised = {key for event in events for key in event.keys}
-    in_child(lambda: check_submit(stage, expected, promised), stage.log)
+    assert KILLED != in_child(lambda: check_submit(stage, expected, promised), stage.log)

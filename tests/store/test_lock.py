@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from batchrun.errors import LockedError
+from batchrun.store import lock
 from batchrun.store.lock import RunLock, holder_of, turn
+from tests.commands import Bench, texts
 
 HOLDER = """
 import os, sys, time
@@ -162,3 +164,42 @@ def test_turns_do_not_mix(tmp_path: Path) -> None:
         assert "0" == (tmp_path / "number").read_text()
     assert [0, 0, 0] == [process.wait(60) for process in counting]
     assert "1500" == (tmp_path / "number").read_text()
+
+
+def test_a_turn_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped at its turn ends whoever waits, with 11 and what to do; its end lets the next go on."""
+    path = tmp_path / "lock"
+    monkeypatch.setattr(lock, "TURN_SECONDS", 0.2)
+    script = f"import fcntl,sys; f=open({str(path)!r},'a'); fcntl.lockf(f,fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(LockedError, match="has had its turn"), turn(path):
+            pass
+        holder.kill()
+        holder.wait()
+        with turn(path):
+            pass
+
+
+def test_files_of_a_run_that_has_not_said_who_it_is_stay(bench: Bench) -> None:
+    """Another machine may read the lock before the holder's name has come there."""
+    bench.submit(bench.corpus(texts(3)))
+    [corpus] = bench.home.glob("checkpoints/*/seed-0/corpora/*")
+    unfinished = corpus.parent.parent / "segments" / ".tmp-another-1234"
+    unfinished.touch()
+    script = f"import fcntl; f=open({str(corpus / 'lock')!r},'r+b'); fcntl.lockf(f,fcntl.LOCK_EX); f.truncate(0); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        other = bench.corpus(texts(4), "other.parquet")
+        assert 0 == bench.submit(other).code
+        assert unfinished.exists()
+        holder.kill()
+        holder.wait()
+        bench.submit(other)
+    assert not unfinished.exists()
