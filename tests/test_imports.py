@@ -38,6 +38,7 @@ LAYERS = (
         "succession",
         "usage",
         "meter",
+        "random_prompts",
         "subject",
         "calibration",
         "estimate",

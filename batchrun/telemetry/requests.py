@@ -191,7 +191,7 @@ def _row(observation: Observation, started: float) -> tuple[Any, ...]:
         done.cached_tokens,
         done.finish_reason.value,
         None if done.error_type is None else done.error_type.value,
-        *(_NO_TIMES if done.times is None else _milliseconds(done.times)),
+        *(_NO_TIMES if done.times is None else milliseconds(done.times)),
         observation.running,
         None if done.times is None else done.times.num_preemptions,
         observation.finished_at - started,
@@ -201,7 +201,8 @@ def _row(observation: Observation, started: float) -> tuple[Any, ...]:
 _NO_TIMES = (None,) * 6
 
 
-def _milliseconds(times: RequestTimes) -> tuple[float | None, ...]:
+def milliseconds(times: RequestTimes) -> tuple[float | None, ...]:
+    """`queue_ms, prefill_ms, ttft_ms, decode_ms, itl_p50, itl_p95`."""
     moments = (times.queued_at, times.scheduled_at, times.first_token_at, times.last_token_at)
     queue, prefill, decode = (1e3 * (later - before) for before, later in itertools.pairwise(moments))
     gaps = (None if gap is None else 1e3 * gap for gap in (times.itl_p50, times.itl_p95))

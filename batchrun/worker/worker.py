@@ -18,7 +18,7 @@ from threading import Event, Lock, Semaphore, Thread
 
 import msgspec
 
-from batchrun.engines.base import Engine, EngineDeadError, EngineLimits, EngineSnapshot
+from batchrun.engines.base import Engine, EngineDeadError, EngineLimits, EngineSnapshot, clock_of
 from batchrun.records import Document, Observation, Request, Summary
 from batchrun.worker.calls import CallSettings, sampling_seed
 from batchrun.worker.committer import Committer
@@ -271,7 +271,7 @@ class Worker:
     def _drive(self) -> None:
         engine = self._keeper.start()
         self._feeder = feeder = Feeder(engine.limits, self._feeding, self._seed_of)
-        self._clock = getattr(engine, "clock", time.monotonic)
+        self._clock = clock_of(engine)
         self._clock_at_start = self._clock()
         self.loaded_at = time.monotonic()
         self._loaded.set()
