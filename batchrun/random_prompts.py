@@ -1,8 +1,9 @@
 """Requests without documents: prompts of random tokens, for measuring an engine."""
 
-import random
 from collections.abc import Sequence
 from itertools import count
+
+import numpy as np
 
 from batchrun.records import Request
 
@@ -15,14 +16,15 @@ class RandomPrompts:
     """
 
     def __init__(self, vocabulary: int, name: str) -> None:
-        self._random = random.Random(SEED)  # noqa: S311 - prompts, not secrets
-        self._ids = range(vocabulary // 8, max(vocabulary * 3 // 4, vocabulary // 8 + 1))
+        self._random = np.random.default_rng(SEED)
+        self._ids = (vocabulary // 8, max(vocabulary * 3 // 4, vocabulary // 8 + 1))
         self._name = name
         self._numbers = count()
 
     def tokens(self, number: int) -> list[int]:
         """What no other prompt begins with."""
-        return self._random.choices(self._ids, k=number)
+        tokens: list[int] = self._random.integers(*self._ids, size=number).tolist()
+        return tokens
 
     def request(self, prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False) -> Request:
         """A greedy one, under an id of its own."""

@@ -18,6 +18,8 @@ HEAD = (
     *("read/s", "written/s", "cached", "KV max", "running", "preempted"),
 )
 LEFT = {"cache"}
+FINE_BELOW = 100
+"""Milliseconds that are told with a decimal."""
 
 
 class Teller(BenchReporter):
@@ -47,8 +49,8 @@ class Teller(BenchReporter):
 
     def measured(self, result: CellResult, number: int, estimates: Mapping[Cell, float]) -> None:
         ttft, itl, figures = result.ttft_ms, result.itl_ms, result.figures
-        said = [f"TTFT p50 {ttft.p50:,.0f} ms"] if ttft else []
-        said += [f"ITL p50 {itl.p50:,.1f} ms"] if itl else []
+        said = [f"TTFT p50 {_figure(ttft.p50)} ms"] if ttft else []
+        said += [f"ITL p50 {_figure(itl.p50)} ms"] if itl else []
         said += [f"{len(result.requests):,} requests in {duration(figures.seconds)}"] if figures else []
         said += [result.reason] if result.reason else []
         left = f"; about {duration(sum(estimates.values()))} left" if estimates else ""
@@ -123,8 +125,8 @@ def _row(result: CellResult) -> tuple[str, ...]:
         f"{cell.concurrency:,}",
         cell.cache.text,
         f"{len(result.finished):,}",
-        *_milliseconds(result.ttft_ms, ",.0f"),
-        *_milliseconds(result.itl_ms, ",.1f"),
+        *_milliseconds(result.ttft_ms),
+        *_milliseconds(result.itl_ms),
         f"{result.prefill_tokens_per_s or 0:,.0f}",
         f"{result.decode_tokens_per_s or 0:,.0f}",
         f"{cached / (len(result.finished) * cell.input_tokens):.0%}",
@@ -134,10 +136,14 @@ def _row(result: CellResult) -> tuple[str, ...]:
     )
 
 
-def _milliseconds(spread: Quantiles | None, form: str) -> tuple[str, str, str]:
+def _milliseconds(spread: Quantiles | None) -> tuple[str, str, str]:
     if spread is None:
         return "-", "-", "-"
-    return format(spread.p50, form), format(spread.p95, form), format(spread.p99, form)
+    return _figure(spread.p50), _figure(spread.p95), _figure(spread.p99)
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.1f}" if number < FINE_BELOW else f"{number:,.0f}"
 
 
 def _skipped(results: Sequence[CellResult]) -> list[str]:

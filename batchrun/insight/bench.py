@@ -138,10 +138,12 @@ class _Bencher:
         for number, cell in enumerate(self._to_measure, 1):
             if self._is_over():
                 break
-            before, requests = self._prompts.of(cell)
-            measured = self._load.run(before, cell.concurrency)
+            requests = self._prompts.of(cell)
+            measured = self._load.run(requests.priming, cell.concurrency)
             if measured.is_whole:
-                measured = self._load.run(requests, cell.concurrency)
+                measured = self._load.run(
+                    requests.measured, cell.concurrency, before=requests.before, after=requests.after
+                )
             elif measured.death is None:
                 break
             self._results[cell] = result = self._result_of(cell, measured)

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psutil
 
@@ -20,8 +20,9 @@ MEMORY_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Requests in the order in which they ended; `is_whole`: all of them did. `errors`: what the engine said of those
-    that failed, `death`: its last words, if it died.
+    """Requests in the order in which they ended; `is_whole`: all that were to be measured did. `errors`: what the
+    engine said of those that failed, `death`: its last words, if it died. `figures` are from when the first of
+    them was given to when the last ended.
     """
 
     figures: CellFigures
@@ -40,27 +41,40 @@ class Load:
         self._clock = clock_of(engine)
         self._is_over = is_over
 
-    def run(self, requests: Sequence[Request], concurrency: int) -> Measured:
-        """Run requests, the next one given when one has ended. What is in the engine when the time is over is
-        aborted and not told. Raises EngineUnavailableError where the engine tells no times.
+    def run(
+        self,
+        requests: Sequence[Request],
+        concurrency: int,
+        before: Sequence[Request] = (),
+        after: Sequence[Request] = (),
+    ) -> Measured:
+        """Measure requests, the next one given when one has ended; others before and after them are not told. What
+        is in the engine at the end, or when the time is over, is aborted. Raises EngineUnavailableError where the
+        engine tells no times.
         """
-        watch = _Watch(self._engine, self._config)
-        waiting, in_flight = deque(requests), set[str]()
+        waiting, in_flight = deque([*before, *requests, *after]), set[str]()
+        left = {request.request_id for request in requests}
+        first = requests[0].request_id if requests else None
         measured: list[MeasuredRequest] = []
         errors: list[str] = []
         death = None
+        watch = _Watch(self._engine, self._config)
         started = self._clock()
         try:
-            while (waiting or in_flight) and not self._is_over():
+            while left and not self._is_over():
                 while waiting and len(in_flight) < concurrency:
+                    if waiting[0].request_id == first:
+                        watch, started = _Watch(self._engine, self._config), self._clock()
                     self._engine.add(waiting[0])
                     in_flight.add(waiting.popleft().request_id)
                 completions = self._engine.step()
                 running = watch.look(len(completions))
                 for one in completions:
                     in_flight.remove(one.request_id)
-                    measured.append(_measured(one, running, self._clock() - started))
-                    errors += [one.error or "it does not say why"] if one.error_type else []
+                    if one.request_id in left:
+                        left.remove(one.request_id)
+                        measured.append(_measured(one, running, self._clock() - started))
+                        errors += [one.error or "it does not say why"] if one.error_type else []
         except EngineDeadError as error:
             death = str(error)
         figures = watch.figures(self._clock() - started)
@@ -69,7 +83,7 @@ class Load:
             figures=figures,
             requests=tuple(measured),
             errors=tuple(errors),
-            is_whole=not waiting and not in_flight,
+            is_whole=not left,
             death=death,
         )
 
@@ -81,19 +95,17 @@ class _Watch:
         self._engine = engine
         self._before = engine.snapshot()
         self._gpus = Gpus(config)
-        self._most = CellFigures()
+        self._kv_cache_usage = 0.0
+        self._running = self._waiting = self._memory_bytes = 0
+        self._gpu_memory_bytes: int | None = None
         self._read_at = 0.0
 
     def look(self, num_ended: int) -> int:
         """After a step that ended so many requests; how many sequences were in it."""
-        now, most = self._engine.snapshot(), self._most
+        now = self._engine.snapshot()
         running = now.running + num_ended
-        self._most = replace(
-            most,
-            kv_cache_usage_max=max(most.kv_cache_usage_max, now.kv_cache_usage),
-            running_max=max(most.running_max, running),
-            waiting_max=max(most.waiting_max, now.waiting),
-        )
+        self._kv_cache_usage = max(self._kv_cache_usage, now.kv_cache_usage)
+        self._running, self._waiting = max(self._running, running), max(self._waiting, now.waiting)
         if time.monotonic() - self._read_at >= MEMORY_SECONDS:
             self._read_memory()
         return running
@@ -101,20 +113,21 @@ class _Watch:
     def figures(self, seconds: float) -> CellFigures:
         self._read_memory()
         before, now = self._before, self._engine.snapshot()
-        return replace(
-            self._most,
+        return CellFigures(
             seconds=seconds,
             read_tokens=now.computed_tokens - before.computed_tokens,
             written_tokens=now.output_tokens - before.output_tokens,
             preemptions=now.num_preemptions - before.num_preemptions,
+            kv_cache_usage_max=self._kv_cache_usage,
+            running_max=self._running,
+            waiting_max=self._waiting,
+            memory_bytes_max=self._memory_bytes,
+            gpu_memory_bytes_max=self._gpu_memory_bytes,
         )
 
     def _read_memory(self) -> None:
-        self._most = replace(
-            self._most,
-            memory_bytes_max=max(self._most.memory_bytes_max, _memory_bytes(self._engine.process_ids)),
-            gpu_memory_bytes_max=self._gpus.use().memory_bytes,
-        )
+        self._memory_bytes = max(self._memory_bytes, _memory_bytes(self._engine.process_ids))
+        self._gpu_memory_bytes = self._gpus.use().memory_bytes
         self._read_at = time.monotonic()
 
 

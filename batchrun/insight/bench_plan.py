@@ -11,7 +11,7 @@ from batchrun.profile import Profile
 
 INPUTS, OUTPUTS, CONCURRENCY = (512, 8192, 32768), (64, 512, 2048), (1, 8, 32)
 WAVES, FEWEST = 2, 8
-"""Requests of a cell: so many times its concurrency, and at least so many."""
+"""Requests measured in a cell: so many times its concurrency, and at least so many."""
 SHARED_SHARE = 0.75
 """Of a prompt, where prompts share their beginning."""
 _SIZE = re.compile(r"([1-9][0-9]{0,8})([Kk]?)")
@@ -19,7 +19,7 @@ _SIZE = re.compile(r"([1-9][0-9]{0,8})([Kk]?)")
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """`num_requests` of every cell; None: WAVES times its concurrency, at least FEWEST."""
+    """`num_requests` to be measured in every cell; None: WAVES times its concurrency, at least FEWEST."""
 
     inputs: tuple[int, ...] = INPUTS
     outputs: tuple[int, ...] = OUTPUTS
@@ -74,28 +74,37 @@ def blocks(tokens: int, limits: EngineLimits) -> int:
     return -(-tokens // limits.block_size) * limits.block_size
 
 
-def num_warm_prompts(cell: Cell, num_requests: int, limits: EngineLimits) -> int:
-    """How many distinct prompts the KV cache holds beside what runs writes: at least one, and no more than there
-    are requests. With more of them the oldest is gone when its turn comes.
+def num_beside(cell: Cell, limits: EngineLimits) -> int:
+    """Requests before the measured ones, and as many after them: none where one runs alone; and none in padded
+    batches, which begin and end together.
+    """
+    return cell.concurrency if cell.concurrency > 1 and not limits.pads else 0
+
+
+def num_warm_prompts(cell: Cell, num_prompts: int, limits: EngineLimits) -> int:
+    """How many of a cell's prompts the KV cache holds beside what is written: at least one. With more of them each
+    would be gone when its turn comes.
     """
     written = cell.concurrency * blocks(cell.output_tokens + limits.block_size, limits)
     room = (limits.kv_tokens - written) // blocks(cell.input_tokens, limits)
-    return max(1, min(num_requests, room))
+    return max(1, min(num_prompts, room))
 
 
 def estimated_seconds(cell: Cell, num_requests: int, limits: EngineLimits, profile: Profile) -> float:
     """By the rates of `batchrun calibrate`: reading what the cache does not have, and writing, one after the other.
 
-    Reading is rated at the prompts' length, writing at the cell's concurrency. What has to be read before
-    the cell begins, so that it is in the cache, counts.
+    Reading is rated at the prompts' length, writing at the cell's concurrency. All requests count, and what is
+    read so that it is in the cache; those beside the measured ones write half of their outputs.
     """
+    beside = num_beside(cell, limits)
+    num_prompts = num_requests + 2 * beside
     read = profile.prefill_seconds(cell.input_tokens)
     reading = {
-        CacheState.COLD: num_requests * read,
-        CacheState.WARM: num_warm_prompts(cell, num_requests, limits) * read,
-        CacheState.REPEATED_PREFIX: read + num_requests * (1 - SHARED_SHARE) * read,
+        CacheState.COLD: num_prompts * read,
+        CacheState.WARM: num_warm_prompts(cell, num_prompts, limits) * read,
+        CacheState.REPEATED_PREFIX: read + num_prompts * (1 - SHARED_SHARE) * read,
     }[cell.cache]
-    return reading + num_requests * cell.output_tokens / profile.decode_rate(cell.concurrency)
+    return reading + (num_requests + beside) * cell.output_tokens / profile.decode_rate(cell.concurrency)
 
 
 def parse_sizes(option: str, given: str) -> tuple[int, ...]:
