@@ -51,7 +51,7 @@ class Teller(BenchReporter):
         ttft, itl, figures = result.ttft_ms, result.itl_ms, result.figures
         said = [f"TTFT p50 {_figure(ttft.p50)} ms"] if ttft else []
         said += [f"ITL p50 {_figure(itl.p50)} ms"] if itl else []
-        said += [f"{len(result.requests):,} requests in {duration(figures.seconds)}"] if figures else []
+        said += [f"n {len(result.finished):,}, {duration(figures.seconds)}"] if figures else []
         said += [result.reason] if result.reason else []
         left = f"; about {duration(sum(estimates.values()))} left" if estimates else ""
         self.note(f"{number:,} of {self._number:,}: {result.cell.text}: {', '.join(said)}{left}")

@@ -126,7 +126,9 @@ class _Bencher:
         if self._to_measure:
             shortest = min(self._to_measure, key=lambda cell: cell.input_tokens)
             prompt = self._random.tokens(shortest.input_tokens)
-            request = self._random.request(prompt, min(WARM_UP_OUTPUT, shortest.output_tokens))
+            request = self._random.request(
+                prompt, min(WARM_UP_OUTPUT, shortest.output_tokens), ignore_eos=True
+            )
             done = self._load.run([request], 1)
             for problem in (done.death, *done.errors):
                 if problem:
@@ -138,13 +140,8 @@ class _Bencher:
         for number, cell in enumerate(self._to_measure, 1):
             if self._is_over():
                 break
-            requests = self._prompts.of(cell)
-            measured = self._load.run(requests.priming, cell.concurrency)
-            if measured.is_whole:
-                measured = self._load.run(
-                    requests.measured, cell.concurrency, before=requests.before, after=requests.after
-                )
-            elif measured.death is None:
+            measured = self._measure(cell)
+            if self._is_over() and not measured.requests:
                 break
             self._results[cell] = result = self._result_of(cell, measured)
             file.put(result)
@@ -153,6 +150,16 @@ class _Bencher:
             if measured.death is not None:
                 return measured.death
         return None
+
+    def _measure(self, cell: Cell) -> Measured:
+        """Without requests where its time is over before one has ended."""
+        requests = self._prompts.of(cell)
+        primed = self._load.run(requests.priming, cell.concurrency)
+        if not primed.is_whole:
+            return replace(primed, requests=(), errors=())
+        return self._load.run(
+            requests.measured, cell.concurrency, before=requests.before, after=requests.after
+        )
 
     def _result_of(self, cell: Cell, measured: Measured) -> CellResult:
         num_failed, num_ended = len(measured.errors), len(measured.requests)
