@@ -10,6 +10,7 @@ here are for what moves one at a time.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 import msgspec
 
@@ -203,6 +204,13 @@ class RequestTimes(msgspec.Struct, frozen=True, kw_only=True):
     itl_p95: float | None = None
     token_gaps: tuple[float, ...] = ()
     num_preemptions: int = 0
+
+    def milliseconds(self) -> tuple[float | None, ...]:
+        """`queue_ms, prefill_ms, ttft_ms, decode_ms, itl_p50, itl_p95` of request telemetry."""
+        moments = (self.queued_at, self.scheduled_at, self.first_token_at, self.last_token_at)
+        queue, prefill, decode = (1e3 * (later - before) for before, later in pairwise(moments))
+        gaps = (None if gap is None else 1e3 * gap for gap in (self.itl_p50, self.itl_p95))
+        return (queue, prefill, queue + prefill, decode, *gaps)
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from batchrun.errors import EngineUnavailableError
 from batchrun.insight.bench_cells import CellFigures, MeasuredRequest
 from batchrun.records import Completion, Request
 from batchrun.telemetry.gpus import Gpus
-from batchrun.telemetry.requests import milliseconds
 
 MEMORY_SECONDS = 0.5
 """Between two looks at the memory of the processes."""
@@ -150,7 +149,7 @@ def _measured(one: Completion, running: int, seconds: float) -> MeasuredRequest:
             "the engine does not tell when a request was begun and written",
             "Give the lead engine rates in [engine.options], or measure another engine.",
         )
-    queue, prefill, ttft, decode, *_ = milliseconds(one.times)
+    queue, prefill, ttft, decode, *_ = one.times.milliseconds()
     return MeasuredRequest(
         queue_ms=queue,
         prefill_ms=prefill,
