@@ -11,7 +11,7 @@ import msgspec
 
 from batchrun import engines
 from batchrun.engines.base import Engine, EngineConfig
-from batchrun.errors import ConfigError, CorpusError, EngineUnavailableError
+from batchrun.errors import CorpusError, EngineUnavailableError
 from batchrun.job import Job
 from batchrun.meter import Meter
 from batchrun.preparation import CorpusInput
@@ -170,7 +170,7 @@ class _Calibrator:
         engine: Engine = engines.start(config)
         self._loading += time.monotonic() - started
         try:
-            meter = Meter(engine, _vocabulary(self._job))
+            meter = Meter(engine, self._job.model.vocabulary_size)
             yield meter
             self._measuring += meter.seconds
         finally:
@@ -250,14 +250,3 @@ def _documents(job: Job, corpus: CorpusInput) -> list[Request]:
         )
         for request in found
     ]
-
-
-def _vocabulary(job: Job) -> int:
-    """The number of token ids that the model knows."""
-    config = job.model.config
-    size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
-    if not isinstance(size, int) or size < 1:
-        raise ConfigError(
-            f"{job.model.folder}/config.json has no vocab_size", "Name another model in the spec."
-        )
-    return size

@@ -4,17 +4,15 @@ It knows no more of an engine than the protocol, so that a simulator is measured
 engine's own where it has one (`clock`, of a simulator whose time is virtual), else the monotonic one.
 """
 
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from msgspec.structs import replace
 
-from batchrun.engines.base import Engine, EngineDeadError
+from batchrun.engines.base import Engine, EngineDeadError, clock_of
 from batchrun.errors import EngineUnavailableError
 from batchrun.profile import Point
+from batchrun.random_prompts import RandomPrompts
 from batchrun.records import Completion, FinishReason, Request
 
 FIRST_LENGTH, LENGTH_FACTOR = 128, 4
@@ -28,7 +26,6 @@ WARM_TOKENS = 16
 """Of outputs before decoding is measured."""
 WORTH = 1.02
 """More sequences at once are tried while the rate grows by this factor: less is within what two runs differ."""
-SEED = 20261130
 HINT = "Lower engine.max_model_len or engine.max_num_seqs in the spec, or see what the engine says: batchrun doctor"
 
 
@@ -53,10 +50,8 @@ class Meter:
 
     def __init__(self, engine: Engine, vocabulary: int) -> None:
         self._engine = engine
-        self._clock: Callable[[], float] = getattr(engine, "clock", time.monotonic)
-        self._random = random.Random(SEED)  # noqa: S311 - prompts, not secrets
-        self._ids = range(vocabulary // 8, max(vocabulary * 3 // 4, vocabulary // 8 + 1))
-        self._numbers = count()
+        self._clock = clock_of(engine)
+        self._prompts = RandomPrompts(vocabulary, "calibrate")
         self.seconds = 0.0  # measured so far, by the engine's clock
 
     @property
@@ -178,21 +173,12 @@ class Meter:
         return Reading(completions=completions, seconds=seconds)
 
     def _request(self, num_tokens: int, max_tokens: int) -> Request:
-        return Request(
-            request_id=self._next_id(),
-            prompt_token_ids=self._random.choices(self._ids, k=num_tokens),
-            document_span=(0, num_tokens),
-            max_tokens=max_tokens,
-            temperature=0.0,
-            top_p=1.0,
-            seed=0,
-        )
+        return self._prompts.request(self._prompts.tokens(num_tokens), max_tokens)
 
     def _renamed(self, request: Request, max_tokens: int | None = None) -> Request:
-        return replace(request, request_id=self._next_id(), max_tokens=max_tokens or request.max_tokens)
-
-    def _next_id(self) -> str:
-        return f"calibrate-{next(self._numbers)}"
+        return replace(
+            request, request_id=self._prompts.next_id(), max_tokens=max_tokens or request.max_tokens
+        )
 
 
 def _rate(tokens: int, seconds: float) -> float:

@@ -44,6 +44,16 @@ class Model:
         text_config = self.config.get("text_config") or {}
         return self.config.get("max_position_embeddings") or text_config.get("max_position_embeddings")
 
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of token ids that the model knows. Raises ConfigError where its config does not say it."""
+        size = self.config.get("vocab_size") or (self.config.get("text_config") or {}).get("vocab_size")
+        if not isinstance(size, int) or size < 1:
+            raise ConfigError(
+                f"{self.folder}/config.json has no vocab_size", "Name another model in the spec."
+            )
+        return size
+
     def max_model_len(self, asked: int | None) -> int:
         """The context to run with, in tokens. Raises ConfigError where the model has less than asked."""
         limit = self.max_position_embeddings

@@ -10,6 +10,7 @@ here are for what moves one at a time.
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from itertools import pairwise
 
 import msgspec
 
@@ -174,7 +175,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the engine. `document_span` is where the document stands in `prompt_token_ids`, whose last
-    `num_generated` tokens are the output so far, where earlier slices of it are decoded already.
+    `num_generated` tokens are the output so far, where earlier slices of it are decoded already. `ignore_eos`: the
+    output has `max_tokens` tokens, wherever the model would end it.
     """
 
     request_id: str
@@ -185,13 +187,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float
     seed: int
     num_generated: int = 0
+    ignore_eos: bool = False
 
 
 class RequestTimes(msgspec.Struct, frozen=True, kw_only=True):
     """When things happened to one request: seconds of one monotonic clock of the engine, good for differences.
 
     `itl_p50` and `itl_p95` are seconds between tokens, None where the engine did not take them or the
-    output came in one step.
+    output came in one step. `token_gaps` are all of them, where the engine was started to keep them.
     """
 
     queued_at: float
@@ -200,7 +203,15 @@ class RequestTimes(msgspec.Struct, frozen=True, kw_only=True):
     last_token_at: float
     itl_p50: float | None = None
     itl_p95: float | None = None
+    token_gaps: tuple[float, ...] = ()
     num_preemptions: int = 0
+
+    def milliseconds(self) -> tuple[float | None, ...]:
+        """`queue_ms, prefill_ms, ttft_ms, decode_ms, itl_p50, itl_p95` of request telemetry."""
+        moments = (self.queued_at, self.scheduled_at, self.first_token_at, self.last_token_at)
+        queue, prefill, decode = (1e3 * (later - before) for before, later in pairwise(moments))
+        gaps = (None if gap is None else 1e3 * gap for gap in (self.itl_p50, self.itl_p95))
+        return (queue, prefill, queue + prefill, decode, *gaps)
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

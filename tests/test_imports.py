@@ -40,6 +40,7 @@ LAYERS = (
         "succession",
         "usage",
         "meter",
+        "random_prompts",
         "subject",
         "calibration",
         "estimate",

@@ -5,6 +5,7 @@ measures what batchrun itself costs. With rates, or lengths of outputs, it is a 
 rehearses a night: in real time, or on a clock of its own where nobody wants to wait.
 """
 
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -90,6 +91,7 @@ class LeadEngine:
     def __init__(self, config: EngineConfig) -> None:
         self.label = f"lead {batchrun.__version__} {DEVICE}"
         self._options = _read_options(config.options)
+        self._keeps_token_gaps = config.keeps_token_gaps
         self.limits = EngineLimits(
             max_model_len=config.max_model_len,
             kv_tokens=self._kv_tokens(config),
@@ -209,7 +211,7 @@ class LeadEngine:
         completion = self._completion(
             self._queue.pop(one.request_id), list(one.token_ids[one.num_prompt :]), one.num_cached
         )
-        return replace(completion, times=one.times())
+        return replace(completion, times=one.times(keeps_gaps=self._keeps_token_gaps))
 
     def _serve_all(self) -> list[Completion]:
         served = [self._serve_next() for _ in range(min(len(self._queue), self.limits.max_num_seqs))]
@@ -249,6 +251,8 @@ class LeadEngine:
         """Tokens of the whole output, if nothing cuts it."""
         start, end = request.document_span
         median, options = self._options.output_tokens, self._options
+        if request.ignore_eos:
+            return sys.maxsize
         if median is None:
             return end - start
         return lognormal_length(

@@ -116,7 +116,7 @@ class PaddedBatch:
 
     def _ending(self, row: _Row) -> FinishReason | None:
         """In vLLM's order: an end token is a stop, also where it is the last token that there is room for."""
-        if row.token_ids[-1] in self._model.end_token_ids:
+        if row.token_ids[-1] in self._model.end_token_ids and not row.request.ignore_eos:
             return FinishReason.STOP
         return FinishReason.LENGTH if len(row.token_ids) >= row.max_output else None
 

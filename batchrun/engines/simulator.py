@@ -80,13 +80,14 @@ class Simulated:
     def is_finished(self) -> bool:
         return self.num_tokens >= len(self.token_ids)
 
-    def times(self) -> RequestTimes:
+    def times(self, *, keeps_gaps: bool) -> RequestTimes:
         """Of one that is finished."""
         return request_times(
             queued_at=self.queued_at,
             scheduled_at=self.scheduled_at,
             token_times=self.token_times,
             num_preemptions=self.num_preemptions,
+            keeps_gaps=keeps_gaps,
         )
 
     @property

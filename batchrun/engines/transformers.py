@@ -85,6 +85,7 @@ class TransformersEngine:
         self._batch: PaddedBatch | None = None
         self._num_preemptions = self._computed_tokens = self._padded_tokens = self._output_tokens = 0
         self._num_steps = self._step_tokens = 0  # a step is a forward pass
+        self._keeps_token_gaps = config.keeps_token_gaps
         self._queued_at: dict[str, float] = {}
         self._scheduled_at = 0.0  # of the batch, and then when each of its tokens came: all rows' at once
         self._token_times: list[float] = []
@@ -235,6 +236,7 @@ class TransformersEngine:
             queued_at=self._queued_at.pop(completion.request_id),
             scheduled_at=self._scheduled_at,
             token_times=self._token_times[: max(1, len(completion.token_ids))],
+            keeps_gaps=self._keeps_token_gaps,
         )
         return replace(completion, times=times)
 

@@ -92,7 +92,8 @@ class VllmEngine:
         self.limits = _limits(self._llm.vllm_config)
         self.label = f"vllm {_version().partition('+')[0]} {config.device} {config.dtype}"
         self._input_tokens: dict[str, int] = {}  # of the requests in flight
-        self._times = Times()
+        self._keeps_token_gaps = config.keeps_token_gaps
+        self._times = self._new_times()
         self._rejected: dict[str, Completion] = {}
         self._death: str | None = None
         self._closed = False
@@ -188,7 +189,10 @@ class VllmEngine:
             self.close()
             raise EngineUnavailableError(f"vLLM does not run: {error}", HINT) from error
         self._counts.reset()
-        self._times = Times()
+        self._times = self._new_times()
+
+    def _new_times(self) -> Times:
+        return Times(keeps_gaps=self._keeps_token_gaps)
 
     def _end(self) -> None:
         if self._core:
@@ -280,6 +284,7 @@ def _sampling_params(request: Request, *, every_step: bool) -> Any:
     samples = request.temperature > 0
     return SamplingParams(
         max_tokens=request.max_tokens,
+        ignore_eos=request.ignore_eos,
         temperature=request.temperature,
         top_p=request.top_p if samples else 1.0,
         seed=request.seed & SEED_MASK if samples else None,

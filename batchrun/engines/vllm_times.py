@@ -11,8 +11,7 @@ asked for it, at 1.3 µs a token and 0.25 %, and the others are returned once, a
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-
+from batchrun.engines.base import itl_percentiles
 from batchrun.records import RequestTimes
 
 SAMPLED_EVERY = 16
@@ -35,10 +34,13 @@ class _Gaps:
 
 
 class Times:
-    """The times of the requests in flight. One in `every` has inter-token times, the first among them."""
+    """The times of the requests in flight. One in SAMPLED_EVERY has inter-token times, the first among them; or
+    every one, and its single gaps, where these are to be kept.
+    """
 
-    def __init__(self, every: int = SAMPLED_EVERY) -> None:
-        self._every = every
+    def __init__(self, every: int = SAMPLED_EVERY, *, keeps_gaps: bool = False) -> None:
+        self._every = 1 if keeps_gaps else every
+        self._keeps_gaps = keeps_gaps
         self._num_begun = 0
         self._gaps: dict[str, _Gaps] = {}
 
@@ -71,7 +73,8 @@ class Times:
             stats.queued_ts and stats.scheduled_ts and stats.first_token_ts and stats.last_token_ts
         ):
             return None
-        p50, p95 = np.percentile(gaps.seconds, [50, 95]).tolist() if gaps and gaps.seconds else (None, None)
+        seconds = gaps.seconds if gaps else []
+        p50, p95 = itl_percentiles(seconds)
         return RequestTimes(
             queued_at=stats.queued_ts,
             scheduled_at=stats.scheduled_ts,
@@ -79,5 +82,6 @@ class Times:
             last_token_at=stats.last_token_ts,
             itl_p50=p50,
             itl_p95=p95,
+            token_gaps=tuple(seconds) if self._keeps_gaps else (),
             num_preemptions=stats.num_preemptions,
         )

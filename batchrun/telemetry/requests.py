@@ -9,7 +9,6 @@ of the parts of a run that has ended, at its own end or at the start of the next
 Parquet: `requests/*.parquet` is all there is, at any time.
 """
 
-import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.closing import Closing
-from batchrun.records import Observation, RequestTimes
+from batchrun.records import Observation
 
 SCHEMA = pa.schema(
     [
@@ -191,7 +190,7 @@ def _row(observation: Observation, started: float) -> tuple[Any, ...]:
         done.cached_tokens,
         done.finish_reason.value,
         None if done.error_type is None else done.error_type.value,
-        *(_NO_TIMES if done.times is None else _milliseconds(done.times)),
+        *(_NO_TIMES if done.times is None else done.times.milliseconds()),
         observation.running,
         None if done.times is None else done.times.num_preemptions,
         observation.finished_at - started,
@@ -199,10 +198,3 @@ def _row(observation: Observation, started: float) -> tuple[Any, ...]:
 
 
 _NO_TIMES = (None,) * 6
-
-
-def _milliseconds(times: RequestTimes) -> tuple[float | None, ...]:
-    moments = (times.queued_at, times.scheduled_at, times.first_token_at, times.last_token_at)
-    queue, prefill, decode = (1e3 * (later - before) for before, later in itertools.pairwise(moments))
-    gaps = (None if gap is None else 1e3 * gap for gap in (times.itl_p50, times.itl_p95))
-    return (queue, prefill, queue + prefill, decode, *gaps)

@@ -88,6 +88,13 @@ def test_an_output_stops_by_itself_or_by_its_length(engine: Engine) -> None:
         assert {END_TOKEN} == {completion.token_ids[-1] for completion in stopped}
 
 
+def test_an_output_whose_end_is_ignored_has_the_length_asked_for(engine: Engine) -> None:
+    """Where others would stop by themselves, as above: for measuring."""
+    requests = [make_request(f"r{n}", num_tokens=20 + n, max_tokens=30, ignore_eos=True) for n in range(16)]
+    completions = run(engine, requests)
+    assert {(30, FinishReason.LENGTH)} == {(len(one.token_ids), one.finish_reason) for one in completions}
+
+
 def test_what_does_not_fit_comes_back_as_an_error_and_its_neighbours_survive(engine: Engine) -> None:
     """Empty, longer than the context, and exactly as long: errors. One token less: one token of output."""
     lengths = {"empty": 0, "fits": MAX_MODEL_LEN - 1, "full": MAX_MODEL_LEN, "long": 3000, "short": 30}

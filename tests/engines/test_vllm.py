@@ -121,7 +121,7 @@ def test_being_returned_from_every_step_changes_no_output(
 
 def test_tokens_of_one_step_share_its_time() -> None:
     """Speculation: three tokens after 0.3 s are three gaps of 0.1 s; those of the first step have none."""
-    times = Times(every=1)
+    times = Times(keeps_gaps=True)
     assert times.begin("r")
     moments = [(10.0, 2), (10.2, 3), (10.5, 6), (10.5, 6)]
     for last_token_ts, num_generation_tokens in moments:
@@ -138,6 +138,7 @@ def test_tokens_of_one_step_share_its_time() -> None:
     ended = times.end(output)
     assert ended is not None
     assert [0.1, 0.185] == pytest.approx([ended.itl_p50, ended.itl_p95])
+    assert [0.2, 0.1, 0.1, 0.1] == pytest.approx(ended.token_gaps)
     assert 1 == ended.num_preemptions
 
 
@@ -147,6 +148,8 @@ def test_one_request_in_sixteen_is_returned_from_every_step() -> None:
     assert [n % SAMPLED_EVERY == 0 for n in range(40)] == [times.begin(str(n)) for n in range(40)]
     times.forget(["0", "1", "16", "unknown"])
     assert ["32"] == list(times._gaps)
+    every = Times(keeps_gaps=True)
+    assert all(every.begin(str(n)) for n in range(40))
 
 
 @pytest.mark.engine
