@@ -110,11 +110,12 @@ def idle(evidence: Evidence) -> Finding | None:
 
 
 def _less_idle(evidence: Evidence) -> str:
-    metrics = evidence.record.metrics
-    if metrics.store_wait_seconds >= metrics.idle_seconds / 2:
+    metrics, time = evidence.record.metrics, evidence.time
+    half = 0.0 if time is None else time.idle * time.seconds / 2
+    if metrics.store_wait_seconds >= half:
         return "put the workspace's checkpoints/ on a faster disk"
     is_own = evidence.spec.engine.options.get("own_process", False)
-    if metrics.collector_wait_seconds < metrics.idle_seconds / 2 and evidence.kind == "vllm" and not is_own:
+    if metrics.collector_wait_seconds < half and evidence.kind == "vllm" and not is_own:
         return (
             "set own_process = true in [engine.options]: the engine then does not wait for batchrun's threads"
         )

@@ -21,8 +21,9 @@ MIN_INTERVALS = 20
 FULL_KV = 0.9
 FREE = 0.5
 """Of the KV cache and of `max_num_seqs`: below it, with nothing in the engine's queue, the engine could take more."""
-AGREEMENT = 0.1
-"""By which the shares of reading from the even and from the odd intervals may differ, to be believed."""
+LEEWAY = 0.15
+"""Within which a share that was learnt must be known to be told."""
+ROUNDING = 1e-6
 PIECES = 96
 """Prices are learnt from so many stretches of the night at most: a step that spans two samples belongs to both."""
 
@@ -177,10 +178,8 @@ def _costs(
     prices = learn_prices(spans.seconds - spans.idle, spans.prefill, spans.decode, spans.steps)
     if prices is None:
         return None, None, ""
-    of_prompt, of_output, of_step = prices
-    writing = of_output * spans.decode + of_step * spans.steps
-    step = of_step + of_output * usual
-    return (of_prompt * spans.prefill, writing), (of_output * usual / step if step else None), "timeline"
+    writing = prices.of_output * spans.decode + prices.of_step * spans.steps
+    return (prices.of_prompt * spans.prefill, writing), prices.growth(usual), "timeline"
 
 
 def _growth_of(profile: Profile, running: float) -> float | None:
@@ -191,22 +190,53 @@ def _growth_of(profile: Profile, running: float) -> float | None:
     return float(np.log2(intervals[1] / intervals[0]))
 
 
-def learn_prices(
-    seconds: Array, prefill: Array, decode: Array, steps: Array
-) -> tuple[float, float, float] | None:
-    """Seconds of a prompt token, an output token and a step, none below 0: the least squares of the night.
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """Seconds of a prompt token, of an output token and of a step, and the standard error of the second."""
 
-    None where the intervals do not tell them apart: too few, or their even and their odd ones give shares of reading
-    that differ by more than `AGREEMENT`.
+    of_prompt: float
+    of_output: float
+    of_step: float
+    error_of_output: float
+
+    def growth(self, running: float) -> float | None:
+        """The power of the number of sequences by which the interval between their tokens grows; None: not known."""
+        step = self.of_step + self.of_output * running
+        if step <= 0 or 2 * self.error_of_output * running > LEEWAY * step:
+            return None
+        return self.of_output * running / step
+
+
+def learn_prices(seconds: Array, prefill: Array, decode: Array, steps: Array) -> Prices | None:
+    """The prices, none below 0, that make up the seconds of intervals best: least squares.
+
+    None where the intervals do not tell reading from the rest: too few, or so even that the share of reading is known
+    no better than to `LEEWAY`, by two standard errors.
     """
     rows, spent = _pieces(np.stack([prefill, decode, steps], axis=1), seconds)
     if len(rows) < MIN_INTERVALS:
         return None
     found = _least_squares(rows, spent)
-    shares = [_reading_share(_least_squares(rows[part::2], spent[part::2]), rows) for part in (0, 1)]
-    if abs(shares[0] - shares[1]) > AGREEMENT:
+    noise = float(np.sqrt(((rows @ found - spent) ** 2).sum() / (len(rows) - 3)))
+    if 2 * noise * rows[:, 0].sum() >= LEEWAY * spent.sum() * _distinct(rows, 0):
         return None
-    return float(found[0]), float(found[1]), float(found[2])
+    distinct = _distinct(rows, 1)
+    return Prices(
+        of_prompt=float(found[0]),
+        of_output=float(found[1]),
+        of_step=float(found[2]),
+        error_of_output=noise / distinct if distinct else float("inf"),
+    )
+
+
+def _distinct(rows: Array, column: int) -> float:
+    """The length of what the other columns can not make up of one: its price is known to the noise by this. 0 where
+    they make up all but what rounding leaves.
+    """
+    others = np.delete(rows, column, axis=1)
+    made_up = others @ np.linalg.lstsq(others, rows[:, column], rcond=None)[0]
+    left = float(np.linalg.norm(rows[:, column] - made_up))
+    return left if left > ROUNDING * float(np.linalg.norm(rows[:, column])) else 0.0
 
 
 def _pieces(rows: Array, seconds: Array) -> tuple[Array, Array]:
@@ -215,11 +245,6 @@ def _pieces(rows: Array, seconds: Array) -> tuple[Array, Array]:
     summed, spent = np.add.reduceat(rows, starts), np.add.reduceat(seconds, starts)
     worked = summed[:, 2] > 0
     return summed[worked], spent[worked]
-
-
-def _reading_share(prices: Array, rows: Array) -> float:
-    costs = (prices * rows).sum(axis=0)
-    return float(costs[0] / costs.sum()) if costs.sum() > 0 else 0.0
 
 
 def _least_squares(rows: Array, seconds: Array) -> Array:

@@ -24,7 +24,7 @@ from batchrun.workspace import Workspace
 from tests.commands import Bench
 
 WORDS = ("river", "stone", "engine", "letter", "cloud", "market", "garden", "winter", "bridge", "paper")
-TICK_SECONDS, STEP_SECONDS = 0.003, 0.0005
+TICK_SECONDS, EVERY_SECONDS, STEP_SECONDS = 0.003, 0.03, 0.0005
 """A night of virtual minutes passes in a second or two: it is looked at as often as a real one."""
 READS, WRITES = 20_000.0, 2_000.0
 """Tokens a second of the simulator; 16 sequences at once reach half of the latter."""
@@ -50,6 +50,7 @@ class Scene:
         self._model = _wide_model(bench.model, bench.home / "wide")
         self._seeds = iter(range(10))
         monkeypatch.setattr(watch, "TICK_SECONDS", TICK_SECONDS)
+        monkeypatch.setattr(timeline, "EVERY_SECONDS", EVERY_SECONDS)
         monkeypatch.setattr(LeadEngine, "step", _in_no_hurry)
 
     def write_spec(self, max_tokens: int, slice_tokens: int = 4096, **changes: Any) -> None:
@@ -191,7 +192,6 @@ def idle(scene: Scene) -> RunFacts:
         return as_it_is(harvest, *arguments)
 
     scene.patch.setattr(Harvest, "answers", slowly)
-    scene.patch.setattr(timeline, "EVERY_SECONDS", 0.03)
     scene.write_spec(
         60,
         output_tokens=30.0,
