@@ -41,7 +41,7 @@ def gaps(evidence: Evidence) -> list[str]:
     """What rules were silent for, because there was too little to tell."""
     said, time, requests = [], evidence.time, evidence.requests
     if time is None:
-        said.append("the timeline has too few samples: shares of the time are not told")
+        said.append("the timeline has too few samples or steps: shares of the time are not told")
     elif time.reading is None:
         said.append(
             "reading and writing went on too evenly to be told apart; with a profile they are: batchrun calibrate"
@@ -59,7 +59,9 @@ def gaps(evidence: Evidence) -> list[str]:
 
 
 def verdict(evidence: Evidence) -> str:
-    """What to say of a run in which nothing stands out."""
+    """What to say of a run in which nothing stands out, or too little is there to say so."""
+    if evidence.time is None and evidence.requests.num_timed < MIN_REQUESTS:
+        return "the run was too short to tell what held it up"
     share = evidence.record.metrics.ceiling_share
     state = "" if evidence.record.state is not RunState.RUNNING else " so far"
     if share is None:

@@ -6,26 +6,17 @@ of the timeline itself: the seconds of intervals as a sum of prompt tokens, outp
 """
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from batchrun.insight.prices import MIN_INTERVALS, Array, learn_prices
 from batchrun.profile import Profile
 
-Array = npt.NDArray[np.float64]
-
-MIN_INTERVALS = 20
-"""From which shares of the time are told, and prices are learnt."""
 FULL_KV = 0.9
 FREE = 0.5
 """Of the KV cache and of `max_num_seqs`: below it, with nothing in the engine's queue, the engine could take more."""
-LEEWAY = 0.15
-"""Within which a share that was learnt must be known to be told."""
-ROUNDING = 1e-6
-PIECES = 96
-"""Prices are learnt from so many stretches of the night at most: a step that spans two samples belongs to both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +24,10 @@ class TimeUse:
     """Shares of `seconds`, which are those of the run with its engine there.
 
     `feeding`: work waited for the engine, which had room and no queue. `tail`: places that stood empty when nothing
-    was given to the engine any more. `reading` (padding and what was read again among it) and `writing`: None, they can not be told
-    apart. `growth`: by which power of the number of sequences the interval between their tokens grows; 0: not, 1: with
-    it. `full_kv`: with more than 90 % of the KV cache in use. `running` and `kv_cache_usage`: medians of the time
-    before the tail.
+    was given to the engine any more. `reading` (padding and what was read again among it) and `writing`: None, they
+    can not be told apart. `growth`: by which power of the number of sequences the interval between their tokens grows;
+    0: not, 1: with it. `full_kv`: with more than 90 % of the KV cache in use. `running` and `kv_cache_usage`: medians
+    of the time before the tail.
     """
 
     seconds: float
@@ -73,7 +64,7 @@ class _Intervals:
 def time_use(
     timeline: pa.Table, *, start: float, max_num_seqs: int, profile: Profile | None, input_tokens: float
 ) -> TimeUse | None:
-    """Of a timeline whose engine was there at `start`; None where it has fewer than `MIN_INTERVALS` after that.
+    """Of a timeline whose engine was there at `start`; None where it has fewer than `MIN_INTERVALS` after that, or steps.
 
     `input_tokens`: of a prompt, weighted by tokens, for the profile's rate of reading.
     """
@@ -111,7 +102,7 @@ def _intervals(timeline: pa.Table, start: float, max_num_seqs: int) -> _Interval
     columns = {name: timeline[name].to_numpy().astype(float) for name in timeline.column_names}
     moments = np.maximum(columns["seconds"], start)
     kept = np.flatnonzero(np.append(np.diff(moments) > 0, True))
-    if len(kept) <= MIN_INTERVALS:
+    if len(kept) <= MIN_INTERVALS or columns["num_steps"][-1] < MIN_INTERVALS:
         return None
     columns = {name: values[kept] for name, values in columns.items()}
     grown = {name: np.diff(values) for name, values in columns.items()}
@@ -121,7 +112,8 @@ def _intervals(timeline: pa.Table, start: float, max_num_seqs: int) -> _Interval
     queues = gauges["waiting"] > 0
     has_room = (gauges["running"] < FREE * max_num_seqs) & (gauges["kv_cache_usage"] < FREE)
     is_there = gauges["num_steps"] > 0
-    is_empty = (grown["num_steps"] == 0) & (gauges["running"] == 0) & (columns["running"][1:] == 0)
+    held = columns["running"] + columns["waiting"]
+    is_empty = is_there & (grown["num_steps"] == 0) & (held[:-1] == 0) & (held[1:] == 0)
     return _Intervals(
         seconds=seconds,
         idle=np.where(is_empty, seconds, np.minimum(grown["idle_seconds"], seconds)),
@@ -188,73 +180,3 @@ def _growth_of(profile: Profile, running: float) -> float | None:
         return None
     intervals = [number / profile.decode_rate(number) for number in (running / 2, running)]
     return float(np.log2(intervals[1] / intervals[0]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prices:
-    """Seconds of a prompt token, of an output token and of a step, and the standard error of the second."""
-
-    of_prompt: float
-    of_output: float
-    of_step: float
-    error_of_output: float
-
-    def growth(self, running: float) -> float | None:
-        """The power of the number of sequences by which the interval between their tokens grows; None: not known."""
-        step = self.of_step + self.of_output * running
-        if step <= 0 or 2 * self.error_of_output * running > LEEWAY * step:
-            return None
-        return self.of_output * running / step
-
-
-def learn_prices(seconds: Array, prefill: Array, decode: Array, steps: Array) -> Prices | None:
-    """The prices, none below 0, that make up the seconds of intervals best: least squares.
-
-    None where the intervals do not tell reading from the rest: too few, or so even that the share of reading is known
-    no better than to `LEEWAY`, by two standard errors.
-    """
-    rows, spent = _pieces(np.stack([prefill, decode, steps], axis=1), seconds)
-    if len(rows) < MIN_INTERVALS:
-        return None
-    found = _least_squares(rows, spent)
-    noise = float(np.sqrt(((rows @ found - spent) ** 2).sum() / (len(rows) - 3)))
-    if 2 * noise * rows[:, 0].sum() >= LEEWAY * spent.sum() * _distinct(rows, 0):
-        return None
-    distinct = _distinct(rows, 1)
-    return Prices(
-        of_prompt=float(found[0]),
-        of_output=float(found[1]),
-        of_step=float(found[2]),
-        error_of_output=noise / distinct if distinct else float("inf"),
-    )
-
-
-def _distinct(rows: Array, column: int) -> float:
-    """The length of what the other columns can not make up of one: its price is known to the noise by this. 0 where
-    they make up all but what rounding leaves.
-    """
-    others = np.delete(rows, column, axis=1)
-    made_up = others @ np.linalg.lstsq(others, rows[:, column], rcond=None)[0]
-    left = float(np.linalg.norm(rows[:, column] - made_up))
-    return left if left > ROUNDING * float(np.linalg.norm(rows[:, column])) else 0.0
-
-
-def _pieces(rows: Array, seconds: Array) -> tuple[Array, Array]:
-    size = -(-len(rows) // PIECES)
-    starts = np.arange(0, len(rows), size)
-    summed, spent = np.add.reduceat(rows, starts), np.add.reduceat(seconds, starts)
-    worked = summed[:, 2] > 0
-    return summed[worked], spent[worked]
-
-
-def _least_squares(rows: Array, seconds: Array) -> Array:
-    """With no price below 0: the best of the solutions by some of the three alone."""
-    best, least = np.zeros(3), float((seconds**2).sum())
-    for size in (3, 2, 1):
-        for chosen in map(list, combinations(range(3), size)):
-            prices = np.linalg.lstsq(rows[:, chosen], seconds, rcond=None)[0]
-            rest = float(((rows[:, chosen] @ prices - seconds) ** 2).sum())
-            if (prices >= 0).all() and rest < least * (1 - 1e-9):
-                best, least = np.zeros(3), rest
-                best[chosen] = prices
-    return best

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batchrun.insight.time_use import TimeUse, learn_prices, time_use
+from batchrun.insight.prices import learn_prices
+from batchrun.insight.time_use import TimeUse, time_use
 from batchrun.profile import Profile, Subject
 from batchrun.telemetry.timeline import SCHEMA
 
@@ -41,10 +42,11 @@ def used(samples: pa.Table, profile: Profile | None = None, start: float = 10.0)
 
 
 def test_few_samples_tell_nothing() -> None:
-    """Nor do those from before the engine was there."""
+    """Nor do those from before the engine was there, and many of a few long steps."""
     settings: dict[str, Any] = {"max_num_seqs": 64, "profile": None, "input_tokens": 1}
     assert time_use(timeline(20), start=10.0, **settings) is None
     assert time_use(timeline(100), start=95.0, **settings) is None
+    assert time_use(timeline(100, num_steps=np.arange(100) // 10), start=10.0, **settings) is None
     assert time_use(SCHEMA.empty_table(), start=0.0, **settings) is None
     assert 89 == used(timeline(100), start=20.0).seconds
 
