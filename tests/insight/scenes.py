@@ -142,7 +142,7 @@ def kv_cache(scene: Scene, max_num_seqs: int = 64) -> RunFacts:
     """The engine is given all that it has places for, as if outputs took nothing of its small KV cache."""
     scene.patch.setattr(Admission, "_peak", lambda _: 0.0)
     scene.write_spec(
-        400, output_tokens=150.0, kv_tokens=16_000, prefill_tokens_per_s=6_000.0, max_num_seqs=max_num_seqs
+        400, output_tokens=150.0, kv_tokens=16_000, prefill_tokens_per_s=READS / 5, max_num_seqs=max_num_seqs
     )
     return scene.submit(lengths(300, 250, 0.3))
 
