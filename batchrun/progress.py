@@ -60,11 +60,13 @@ class Progress:
         )
 
     def sample(self, record: RunRecord) -> Sample:
-        """What the timeline keeps of this moment; `record` is that of the moment."""
-        snapshot, feeding, metrics = self._worker.snapshot(), self._worker.feeding, record.metrics
-        seconds = record.seconds
+        """What the timeline keeps of this moment; `record` is that of the moment. Time and counts are read together: a
+        simulated night goes on by minutes while something else is read.
+        """
+        worker, metrics = self._worker, record.metrics
+        running, snapshot, feeding = worker.running_seconds, worker.snapshot(), worker.feeding
         return Sample(
-            seconds=seconds.planning + seconds.loading + seconds.running,
+            seconds=record.seconds.planning + record.seconds.loading + running,
             documents=record.rows.computed,
             failed=self._worker.tally.failed,
             prefill_tokens=snapshot.computed_tokens,

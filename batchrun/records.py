@@ -231,7 +231,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """A request that the engine is done with, for request telemetry alone.
 
     `stage` is one of `keys`'; `attempt` counts from 1, `slice_number` from 0; `running`: the sequences
-    of the engine's step that ended it; `finished_at`: time.monotonic() of this process after that step.
+    of the engine's step that ended it; `finished_at`: time.monotonic() of this process after that step, where
+    the engine has a clock of its own with the time by that since it was there.
     """
 
     key: bytes

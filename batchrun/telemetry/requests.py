@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
         pa.field("preemptions", pa.int32()),
         pa.field(
             "finished_at", pa.float64(), nullable=False
-        ),  # seconds since the run's start, as batchrun saw it
+        ),  # seconds since the run's start, as batchrun saw it; the engine's time by its own clock
     ]
 )
 """Null: the engine does not say. Times in milliseconds of the engine's own clock but for `finished_at`."""

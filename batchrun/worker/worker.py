@@ -351,7 +351,8 @@ class Worker:
         self._behind.acquire()
         self.collector_wait_seconds += time.monotonic() - started
         running = self.snapshot().running + len(slices)
-        self._steps.put(Step(slices=slices, running=running, finished_at=started))
+        finished_at = (self.loaded_at or started) + self.running_seconds
+        self._steps.put(Step(slices=slices, running=running, finished_at=finished_at))
 
     def _collect(self) -> None:
         while (step := self._steps.get()) is not None:

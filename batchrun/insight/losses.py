@@ -1,0 +1,171 @@
+"""Rules of time that is lost: to the KV cache, to feeding, to padding, idle, at the tail, and read again."""
+
+from batchrun.insight.evidence import Evidence
+from batchrun.insight.finding import MIN_REQUESTS, WORTH_SAYING, Bottleneck, Finding
+from batchrun.insight.shares import by_preemption, is_worth, of_reading, read_again
+
+PREEMPTED = 0.05
+"""Of the requests."""
+MIN_SLICE = 64
+"""Tokens of a slice below which reading again costs more than places are worth."""
+
+
+def kv_cache(evidence: Evidence) -> Finding | None:
+    """The KV cache was full, and sequences were preempted for it."""
+    requests, time, metrics = evidence.requests, evidence.time, evidence.record.metrics
+    if time is None or not requests.num_requests or metrics.num_preemptions < MIN_REQUESTS // 4:
+        return None
+    if time.full_kv < WORTH_SAYING or requests.num_preempted < PREEMPTED * requests.num_requests:
+        return None
+    told = (
+        f"the KV cache was over 90 % full for {time.full_kv:.0%} of the time; {metrics.num_preemptions:,} preemptions, of "
+        f"{requests.num_preempted:,} of {requests.num_requests:,} requests; {by_preemption(evidence):.0%} of the prompt "
+        "tokens read were read again for it"
+    )
+    return Finding(
+        name=Bottleneck.KV_CACHE,
+        share=of_reading(evidence, by_preemption(evidence)),
+        evidence=told,
+        action=_less_in_cache(evidence),
+    )
+
+
+def _less_in_cache(evidence: Evidence) -> str:
+    """Shorter slices where it is outputs that fill the cache and a slice is long for them, else fewer sequences."""
+    requests, limits, slice_tokens = (
+        evidence.requests,
+        evidence.record.limits,
+        evidence.spec.residency.slice_tokens,
+    )
+    outgrows = requests.long_output_tokens > requests.median_input_tokens
+    if outgrows and requests.long_output_tokens > slice_tokens > MIN_SLICE:
+        return f"lower residency.slice_tokens from {slice_tokens:,} to {max(MIN_SLICE, slice_tokens // 2):,}"
+    most = evidence.max_num_seqs
+    fitting = int(limits.get("kv_tokens", 0) / max(1.0, requests.held_tokens))
+    return f"lower engine.max_num_seqs from {most:,} to {max(1, min(fitting, most // 2)):,}"
+
+
+def feeding(evidence: Evidence) -> Finding | None:
+    """Work waited while the engine had room for it."""
+    time = evidence.time
+    if time is None or time.feeding < WORTH_SAYING:
+        return None
+    most = evidence.max_num_seqs
+    told = (
+        f"work waited while {time.running:,.0f} of {most:,} sequences ran and the KV cache was {time.kv_cache_usage:.0%} "
+        f"full, medians of {time.num_intervals:,} samples; {time.starved_steps:.0%} of {evidence.record.metrics.num_steps:,} "
+        "steps were short of work"
+    )
+    return Finding(
+        name=Bottleneck.FEEDING,
+        share=time.feeding,
+        evidence=told,
+        action=_better_fed(evidence, time.starved_steps),
+    )
+
+
+def _better_fed(evidence: Evidence, starved_steps: float) -> str:
+    cap, long = evidence.spec.output.max_tokens, evidence.requests.long_output_tokens
+    if starved_steps < WORTH_SAYING and long < cap / 2:
+        wanted = -(-int(1.25 * long) // 16) * 16
+        return (
+            f"lower output.max_tokens from {cap:,} to {max(16, wanted):,}: the KV cache is kept free for outputs that do "
+            f"not come, 95 % end by {long:,.0f}"
+        )
+    return "put the workspace's buckets/ on a local disk, and leave batchrun a CPU core beside the engine's"
+
+
+def padding(evidence: Evidence) -> Finding | None:
+    """A padded engine filled batches up to their longest prompt."""
+    padded = evidence.record.metrics.padding_share
+    share = of_reading(evidence, padded)
+    if not is_worth(share, padded):
+        return None
+    return Finding(
+        name=Bottleneck.PADDING,
+        share=share,
+        evidence=f"{padded:.0%} of the prompt tokens computed only filled batches up to their longest prompt "
+        f"(n={evidence.requests.num_requests:,} requests)",
+        action=f"set buckets.edges to {_finer(evidence.spec.buckets.edges)}: a batch never mixes two buckets",
+    )
+
+
+def _finer(edges: tuple[int, ...]) -> list[int]:
+    """With an edge halfway, by factor, below each."""
+    halves = [edge // 2 for edge in edges if edge // 2 not in edges and edge > 1]
+    return sorted({*edges, *halves})
+
+
+def idle(evidence: Evidence) -> Finding | None:
+    """The engine had nothing to compute, though it was not the feeding."""
+    time, metrics = evidence.time, evidence.record.metrics
+    if time is None or time.idle < WORTH_SAYING:
+        return None
+    told = (
+        f"the engine had nothing to compute for {time.idle * time.seconds:,.1f} s of {time.seconds:,.1f}; finished rows waited "
+        f"{metrics.store_wait_seconds:,.1f} s for the disk, the engine {metrics.collector_wait_seconds:,.1f} s until its "
+        f"outputs were taken ({metrics.num_steps:,} steps)"
+    )
+    return Finding(name=Bottleneck.IDLE, share=time.idle, evidence=told, action=_less_idle(evidence))
+
+
+def _less_idle(evidence: Evidence) -> str:
+    metrics, time = evidence.record.metrics, evidence.time
+    half = 0.0 if time is None else time.idle * time.seconds / 2
+    if metrics.store_wait_seconds >= half:
+        return "put the workspace's checkpoints/ on a faster disk"
+    is_own = evidence.spec.engine.options.get("own_process", False)
+    if metrics.collector_wait_seconds < half and evidence.kind == "vllm" and not is_own:
+        return (
+            "set own_process = true in [engine.options]: the engine then does not wait for batchrun's threads"
+        )
+    return "leave batchrun a CPU core beside the engine's"
+
+
+def tail(evidence: Evidence) -> Finding | None:
+    """Places stood empty at the end, for longer than the longest output needs from the run's beginning."""
+    time, requests = evidence.time, evidence.requests
+    if time is None:
+        return None
+    share = min(time.tail, 1 - requests.longest_seconds / time.seconds)
+    if share < WORTH_SAYING:
+        return None
+    told = (
+        f"when nothing waited any more, places of the {time.running:,.0f} sequences that usually ran stood empty; the "
+        f"longest output took {requests.longest_seconds:,.1f} s of {time.seconds:,.1f}, the last to end wrote "
+        f"{requests.last_output_tokens:,} tokens, {requests.median_output_tokens:,.0f} is the median of {requests.num_requests:,}"
+    )
+    return Finding(name=Bottleneck.TAIL, share=share, evidence=told, action=_shorter_tail(evidence))
+
+
+def _shorter_tail(evidence: Evidence) -> str:
+    requests, cap = evidence.requests, evidence.spec.output.max_tokens
+    is_long_input = requests.last_is_nested or requests.last_input_tokens > 2 * requests.median_input_tokens
+    if not is_long_input and requests.last_output_tokens > 2 * requests.long_output_tokens:
+        wanted = -(-int(1.25 * requests.long_output_tokens) // 16) * 16
+        return f"lower output.max_tokens from {cap:,} to {wanted:,}: 95 % of outputs end by {requests.long_output_tokens:,.0f}"
+    return "begin with long documents: submit with --prefer longest"
+
+
+def recomputation(evidence: Evidence) -> Finding | None:
+    """Prompts were read again, and not for preemptions."""
+    again = read_again(evidence) - by_preemption(evidence)
+    share = of_reading(evidence, again)
+    if not is_worth(share, again):
+        return None
+    metrics = evidence.record.metrics
+    told = (
+        f"{again:.0%} of the prompt tokens read had been read before: {metrics.num_slices:,} slices of outputs that went on, "
+        f"{metrics.num_engine_deaths:,} deaths of the engine (n={evidence.requests.num_requests:,} requests)"
+    )
+    return Finding(name=Bottleneck.RECOMPUTATION, share=share, evidence=told, action=_read_once(evidence))
+
+
+def _read_once(evidence: Evidence) -> str:
+    slice_tokens, metrics = evidence.spec.residency.slice_tokens, evidence.record.metrics
+    if metrics.num_slices:
+        wanted = max(
+            2 * slice_tokens, 1 << max(0, int(evidence.requests.long_output_tokens) - 1).bit_length()
+        )
+        return f"raise residency.slice_tokens from {slice_tokens:,} to {wanted:,}"
+    return "find out why the engine died: the run's warnings say it (batchrun status --json)"
