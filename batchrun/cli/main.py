@@ -29,6 +29,7 @@ COMMANDS = {
     "results": "publish what there is, now; list failures",
     "verify": "read every file of a job and check every promise",
     "calibrate": "measure the engine here, for estimates and for the spec",
+    "capacity": "what a night holds: hours, replicas, limits, what is too much",
     "gc": "take away what no recent run needs any more",
     "init": "make a workspace with starter specs",
     "doctor": "what is installed here, and what would run",
