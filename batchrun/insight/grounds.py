@@ -161,13 +161,14 @@ def _publishing(num_rows: int) -> float:
 
 
 def _sampled(facts: RunFacts) -> Totals:
-    """From the first moment in which something was computed."""
+    """From when the engine was there: a sample is taken some time after."""
     names = ("seconds", "prefill_tokens", "decode_tokens")
-    rows: Sequence[tuple[float, float, float]] = list(
-        zip(*(facts.timeline[name].to_pylist() for name in names), strict=True)
-    )
-    begun = next((place for place, row in enumerate(rows) if row[1] or row[2]), len(rows))
-    return rows[max(0, begun - 1) :]
+    rows: Totals = list(zip(*(facts.timeline[name].to_pylist() for name in names), strict=True))
+    begun = [row for row in rows if row[1] or row[2]]
+    if not begun:
+        return []
+    loaded = facts.record.seconds.planning + facts.record.seconds.loading
+    return [(min(loaded, begun[0][0]), 0.0, 0.0), *begun]
 
 
 def _foretold(load: Load, speed: Speed, longest: int) -> Totals:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from batchrun.insight.load import Load
 from batchrun.insight.speed import Speed
@@ -9,6 +10,7 @@ from batchrun.insight.speed import Speed
 USUAL = (1, 2, 4, 8)
 """Numbers of replicas that are always told of."""
 MOST_REPLICAS = 1024
+CERTAIN = 0.99
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Overhead:
 
 @dataclass(frozen=True, kw_only=True)
 class Replicas:
-    """`number` of them, all started together. `largest_share`: that of the fullest shard, by the mean of all.
+    """`number` of them, all started together. `largest_share`: that of the fullest shard, by the mean of all, at most.
 
     `seconds` until the last has ended, planning and loading told in. One is lost half-way through its running:
     `seconds_replaced` where another machine goes on with its shard at once, `seconds_reduced` where whoever is done
@@ -70,24 +72,25 @@ def replicas(number: int, load: Load, speed: Speed, overhead: Overhead) -> Repli
 
 
 def largest_share(number: int, load: Load, speed: Speed) -> float:
-    """Of the seconds of a shard, by the mean of all: documents are drawn by their hashes, so that a share has the
-    mean n̄ = Σc/n and the variance (1 - 1/n)/n Σc²; of n such sums the largest is about √(2 ln n) deviations above.
+    """Of the seconds of a shard, by the mean of all; of `CERTAIN` of corpora no share is larger.
+
+    Documents are drawn by their hashes, so that the sum of their costs c has the mean Σc/n and the variance
+    (1 - 1/n)/n Σc² in a share, and the largest of n such sums is that quantile's.
     """
-    if number == 1 or not load.documents:
-        return 1.0
     costs = [
         (one.documents, _cost(one.tokens / one.documents, load, speed))
         for one in load.classes
         if one.documents
     ]
     total = sum(documents * sum(cost) for documents, cost in costs)
+    if number == 1 or not total:
+        return 1.0
     spread = _output_spread(load)
     squares = sum(
         documents * ((read + written) ** 2 + written**2 * spread) for documents, (read, written) in costs
     )
-    if not total:
-        return 1.0
-    return 1 + math.sqrt(2 * math.log(number) * (number - 1) * squares) / total
+    deviations = NormalDist().inv_cdf(CERTAIN ** (1 / number))
+    return 1 + deviations * math.sqrt((number - 1) * squares) / total
 
 
 def _cost(tokens: float, load: Load, speed: Speed) -> tuple[float, float]:
