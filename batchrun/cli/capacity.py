@@ -150,6 +150,10 @@ SIGNALS = """scaling signals of the batch pool, the batch metrics alone: {}
   Scaled on them the pool grows while the deadline is safe; an online pool scaled on batch tokens lets people wait."""
 
 
+SPEC_KEYS = """  inputs end by engine.max_model_len with long_documents.policy = "truncate", outputs by output.max_tokens: a new job, whose
+  summaries are all computed anew; what is left out of one night stays pending, by --prefer shortest"""
+
+
 def _hours(found: "Capacity") -> list[str]:
     lines = []
     if found.measured is not None:
@@ -259,7 +263,7 @@ def _replicas(found: "Capacity") -> list[str]:
     wanted, doubled = found.needed, found.needed_for_twice
     if wanted is None or doubled is None:
         return lines
-    ends = f"to end {found.window_ends}, in {duration(wanted.seconds)} from now"
+    ends = f"for the window of {duration(wanted.seconds)}, which ends {found.window_ends}"
     return [
         *lines,
         f"{ends}: {_number(wanted.replicas)}; {_number(wanted.replicas_if_one_is_lost)} if one is lost half-way and nobody "
@@ -287,7 +291,7 @@ def _limits(found: "Capacity") -> list[str]:
         )
         for one in changes
     ]
-    return _columns(rows)
+    return [*_columns(rows), *SPEC_KEYS.splitlines()]
 
 
 def _change(one: Any) -> str:

@@ -27,7 +27,7 @@ from batchrun.window import PUBLISHED_ROWS_PER_SECOND, PUBLISHING_SECONDS
 from batchrun.worker.admission import SPARE_SHARE
 
 PLANNED_TOKENS_PER_SECOND = 3_000_000
-"""Of planning where no run measured it: half of what two cores reach (`python -m benchmarks.overhead`)."""
+"""Of planning where a run found its plan made, or none has run: half of what two cores reach (`python -m benchmarks.overhead`)."""
 CALIBRATE = "measure the engine with batchrun calibrate: then times are told by length of input and by output"
 
 
@@ -65,7 +65,10 @@ def grounds_of_run(facts: RunFacts, note: Callable[[str], None]) -> Found:
         outline=load.outline(spec, longest),
         speed=speed,
         overhead=Overhead(
-            planning=max(one.record.seconds.planning for one in [facts, *runs_of_job(facts)]),
+            planning=max(
+                load.input_tokens / PLANNED_TOKENS_PER_SECOND,
+                *(one.record.seconds.planning for one in [facts, *runs_of_job(facts)]),
+            ),
             loading=record.seconds.loading,
             publishing=record.seconds.publishing or _publishing(record.rows.total),
             is_planned=False,
