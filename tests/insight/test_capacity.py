@@ -190,10 +190,14 @@ def test_what_can_not_be_told(bench: Bench, arguments: list[str], code: int, say
 
 
 def test_a_run_that_computed_nothing(bench: Bench) -> None:
+    """By its own id it is an error; its job stands for the last that computed something, and its plan is empty."""
     write_night(bench)
     corpus = bench.corpus(night_texts(5, 1))
-    took(bench, corpus)
-    bench.submit(corpus)
-    result = bench.run("capacity", "summarize")
+    runs = [bench.submit(corpus).json["run_id"] for _ in range(2)]
+    result = bench.run("capacity", runs[1])
     assert 78 == result.code
-    assert "computed nothing" in result.err
+    assert f"run {runs[1]} computed nothing" in result.err
+    assert runs[0] == told(bench, "summarize")["measured"]["run_id"]
+    rest = told(bench, corpus, "--time-budget", "1h")
+    assert [0, 0, None] == [rest["documents"], rest["input_tokens"], rest["excess"]]
+    assert "0 documents" in bench.run("capacity", corpus, "--time-budget", "1h").out
