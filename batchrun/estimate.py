@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from batchrun.profile import Profile
 
-EDGES = tuple(64 << power for power in range(16))
-"""Of the lengths that an estimate tells apart: within a factor of two a mean stands for all."""
+EDGES = tuple(step << power for power in range(4, 20) for step in (4, 5, 6, 7))
+"""Of the lengths that an estimate tells apart, 64, 80, 96, 112, 128 and so on: within a quarter a mean stands for all."""
 ENOUGH = 0.02
 """The share of the documents from which the run's own speed is believed."""
 
@@ -121,7 +121,7 @@ class Estimate:
 
 
 def inputs_of(
-    documents: Sequence[int], tokens: Sequence[int], *, longest: int
+    documents: Sequence[float], tokens: Sequence[float], *, longest: int
 ) -> tuple[tuple[float, float], ...]:
     """Pairs of (number of prompts, tokens of each) from documents and tokens by bucket.
 

@@ -1,5 +1,7 @@
 """What a submit would do: the plan, made or found, and what is left of it to run."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from batchrun.fit import Fit, fit
@@ -45,6 +47,13 @@ def forecast(
     prefer: Preference | None = None,
 ) -> Forecast:
     """Plan a corpus, or find it planned, without running it. Raises BatchrunError."""
+    with planned(job, corpus, reporter) as (plan, work):
+        return _forecast(job, plan, work, reporter, window or Window(), prefer)
+
+
+@contextmanager
+def planned(job: Job, corpus: CorpusInput, reporter: Reporter) -> Iterator[tuple[PlanRecord, Work]]:
+    """The plan of a corpus, made or found, and what is to run of it, held against runs meanwhile. Raises BatchrunError."""
     for told in job.model.notes:
         reporter.note(told)
     paths = job.paths.corpus(corpus.name.corpus_id)
@@ -68,7 +77,7 @@ def forecast(
             reporter.finished()
             tokens_read = plan_settings(job, tuple(plan.variables)).tokens_read
             with Work(paths, plan, job.paths.scratch, checkpoints.settled_keys, tokens_read) as work:
-                return _forecast(job, plan, work, reporter, window or Window(), prefer)
+                yield plan, work
     finally:
         lock.release()
 
@@ -94,13 +103,13 @@ def _forecast(
             predicted,
             outline,
             num_rows=work.counts.total,
-            loading_seconds=_known_loading(job),
+            loading_seconds=known_loading(job),
             prefer=prefer,
         ),
     )
 
 
-def _known_loading(job: Job) -> float | None:
+def known_loading(job: Job) -> float | None:
     """Of the job's last run that loaded its engine."""
     runs = [run.seconds.loading for _, run in latest_runs(job.workspace, job.job_id) if run.seconds.loading]
     return runs[-1] if runs else None

@@ -46,7 +46,7 @@ def predict(job: Job, work: Work, note: Callable[[str], None]) -> Prediction:
         outline = outline_of(job, work, EDGES)
         estimate = Estimate(profile=profile, expected=_expected(job, outline))
         return Prediction(seconds=estimate.seconds, basis=Basis.PROFILE, estimate=estimate)
-    rate = _known_rate(job)
+    rate = known_rate(job)
     if rate is None:
         return Prediction()
     return Prediction(seconds=work.counts.to_run_tokens / rate, basis=Basis.LAST_RUN)
@@ -64,7 +64,7 @@ def _expected(job: Job, outline: WorkOutline) -> Expected:
     prompts = sum(number for number, _ in inputs)
     total = sum(documents.values())
     per_document = prompts / total if total else 1.0  # a long document has an output for each of its parts
-    known = _known_output(job)
+    known = known_output(job)
     return Expected(
         inputs=inputs,
         documents=total,
@@ -73,14 +73,14 @@ def _expected(job: Job, outline: WorkOutline) -> Expected:
     )
 
 
-def _known_output(job: Job) -> float | None:
+def known_output(job: Job) -> float | None:
     """Output tokens of a document on average, as the job's last runs counted them."""
     runs = [run for _, run in latest_runs(job.workspace, job.job_id)]
     computed = sum(run.rows.computed for run in runs)
     return sum(run.tokens.output for run in runs) / computed if computed else None
 
 
-def _known_rate(job: Job) -> float | None:
+def known_rate(job: Job) -> float | None:
     """Prompt tokens a second in the last run of this job, or of the last job of its name."""
     before = last_of_name(job.workspace, job.name)
     for job_id in (job.job_id, before.job_id if before else job.job_id):

@@ -77,7 +77,7 @@ class Bench:
         """In this process."""
         self._capsys.readouterr()
         words = [str(argument) for argument in arguments]
-        where = [] if words[0] == "init" else ["--home", str(self.home)]
+        where = [] if words[0] in {"init", "runbook"} else ["--home", str(self.home)]
         code = code_of([*words, *where])
         captured = self._capsys.readouterr()
         return Result(code=int(code), out=captured.out, err=captured.err)

@@ -27,10 +27,16 @@ WIDE, LEAST_BAR = 80, 8
 def show_error(error: BatchrunError, log_format: str = "text") -> None:
     """What happened, and what to do next."""
     if log_format == "json":
-        say_json(message=error.reason, hint=error.hint, exit_code=int(error.exit_code))
+        said = {"message": error.reason, "hint": error.hint, "exit_code": int(error.exit_code)}
+        say_json(**said, runbook=runbook_command(error.exit_code))
         return
     with suppress(OSError):  # nobody reads it
         _show(error)
+
+
+def runbook_command(code: int) -> str:
+    """What prints what to do about an exit code."""
+    return f"batchrun runbook exit-{int(code)}"
 
 
 def styled(text: str, **style: Any) -> str:
@@ -59,6 +65,8 @@ def _show(error: BatchrunError) -> None:
     prefix = "stopped" if is_end else "error"
     click.echo(f"batchrun: {prefix}: {error.reason}", err=True)
     click.echo(f"  → {error.hint}", err=True)
+    if error.exit_code != ExitCode.USAGE:
+        click.echo(f"  runbook: {runbook_command(error.exit_code)}", err=True)
 
 
 def console(*, quiet: bool, log_format: str = "text") -> Reporter:

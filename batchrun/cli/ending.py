@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import click
 
-from batchrun.cli.console import say
+from batchrun.cli.console import runbook_command, say
 from batchrun.cli.outcome import echo_json, summary, write_summary
 from batchrun.clock import duration
 from batchrun.errors import ExitCode
@@ -24,6 +24,8 @@ def tell_end(
     if not (quiet and code == ExitCode.COMPLETE):
         for line in end_lines(record):
             say(line, log_format)
+        if code != ExitCode.COMPLETE:
+            say(f"runbook: {runbook_command(code)}", log_format)
     write_summary(summary_file, summary(record), log_format)
     is_published = record.output and (record.state is RunState.COMPLETE or code == ExitCode.WINDOW_OVER)
     with suppress(OSError):  # nobody reads it

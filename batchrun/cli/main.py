@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 import batchrun
-from batchrun.cli.console import say, say_json, show_error
+from batchrun.cli.console import runbook_command, say, say_json, show_error
 from batchrun.cli.manner import Manner, manner_of
 from batchrun.cli.outcome import Finished, blank_summary, conclude, failure_summary, summary
 from batchrun.errors import BatchrunError, ExitCode, StorageError, UsageError
@@ -31,6 +31,8 @@ COMMANDS = {
     "verify": "read every file of a job and check every promise",
     "calibrate": "measure the engine here, for estimates and for the spec",
     "bench": "measure lengths and concurrency, for capacity planning",
+    "capacity": "what a night holds: hours, replicas, limits, what is too much",
+    "runbook": "what to do about an exit code or a metric",
     "gc": "take away what no recent run needs any more",
     "init": "make a workspace with starter specs",
     "doctor": "what is installed here, and what would run",
@@ -172,6 +174,7 @@ def _interrupted(name: str, manner: Manner) -> int:
     """A signal, where no run answers it."""
     code = ExitCode.KEYBOARD if name == signal.SIGINT.name else ExitCode.INTERRUPTED
     say(f"stopped ({name}): nothing was begun, or all that was is kept", manner.log_format)
+    say(f"runbook: {runbook_command(code)}", manner.log_format)
     conclude(manner, blank_summary(RunState.INTERRUPTED, name, code))
     return code
 
@@ -181,11 +184,13 @@ def _broken(error: Exception, manner: Manner) -> int:
     hint = "this is a bug; please report it with the text above"
     trace = "".join(traceback.format_exception(error))
     if manner.log_format == "json":
-        say_json(message=repr(error), hint=hint, exit_code=int(ExitCode.BUG), traceback=trace)
+        said = {"message": repr(error), "hint": hint, "exit_code": int(ExitCode.BUG), "traceback": trace}
+        say_json(**said, runbook=runbook_command(ExitCode.BUG))
     else:
         with suppress(OSError):  # nobody reads it
             click.echo(trace, err=True, nl=False)
         say(hint, "text")
+        say(f"runbook: {runbook_command(ExitCode.BUG)}", "text")
     record = getattr(error, "record", None)
     blank = blank_summary(RunState.FAILED, repr(error), ExitCode.BUG)
     conclude(manner, summary(record) if isinstance(record, RunRecord) else blank)

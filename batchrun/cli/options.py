@@ -66,13 +66,16 @@ max_error_rate = click.option(
     metavar="R",
     help="Share of failed rows from which the exit code is 3.",
 )
-window = chained(
+window_end = chained(
     click.option(
         "--deadline",
         metavar="T",
         help="End in good order by then: 06:00, local time, or a moment with its zone. The rest stays pending.",
     ),
     click.option("--time-budget", metavar="D", help="End in good order after 4h, 90m, 1h30m."),
+)
+window = chained(
+    window_end,
     click.option(
         "--prefer",
         type=click.Choice([preference.value for preference in Preference]),

@@ -102,3 +102,28 @@ SELECT
     (SELECT coalesce(quantile_cont(prefill_ms, 0.5), 0) FROM long_prompts) AS long_prefill_ms,
     (SELECT coalesce(quantile_cont(read_tokens, 0.5), 0) FROM long_prompts) AS long_tokens
 FROM sampled
+
+-- attempts: of the requests in some files, first attempts, those after a failure, later slices and what was cut off
+SELECT
+    CASE WHEN finish_reason = 'abort' THEN 'aborted' WHEN attempt > 1 THEN 'retry' WHEN slice > 0 THEN 'slice'
+         ELSE 'first' END AS kind,
+    count(*), sum(input_tokens), sum(cached_tokens), sum(output_tokens)
+FROM read_parquet($files)
+GROUP BY kind
+
+-- documents_by_length: those that requests are of, and the tokens that their calls read, by the number of $edges reached
+WITH calls AS (
+    SELECT coalesce(document_key, key) AS document, key, arg_min(input_tokens, slice) AS input_tokens
+    FROM read_parquet($files) WHERE error_type IS NULL AND finish_reason <> 'abort'
+    GROUP BY document, key
+), documents AS (SELECT document, sum(input_tokens) AS tokens FROM calls GROUP BY document)
+SELECT len(list_filter($edges, lambda edge: edge <= tokens)) AS length, count(*), CAST(sum(tokens) AS BIGINT)
+FROM documents GROUP BY length ORDER BY length
+
+-- calls_by_output: how many calls wrote so many tokens, over all their slices
+WITH slices AS (
+    SELECT key, slice, max(output_tokens) AS output_tokens
+    FROM read_parquet($files) WHERE error_type IS NULL AND finish_reason <> 'abort'
+    GROUP BY key, slice
+), calls AS (SELECT key, CAST(sum(output_tokens) AS BIGINT) AS tokens FROM slices GROUP BY key)
+SELECT tokens, count(*) FROM calls GROUP BY tokens ORDER BY tokens

@@ -1,0 +1,120 @@
+"""`batchrun capacity`."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from batchrun.cli import options
+from batchrun.cli.capacity_page import render
+from batchrun.cli.console import console
+from batchrun.cli.outcome import echo_json, finish_with_error
+from batchrun.corpus.files import STDIN
+from batchrun.errors import BatchrunError
+
+if TYPE_CHECKING:
+    from batchrun.insight.capacity import Found, Question
+    from batchrun.reporter import Reporter
+
+
+@click.command(short_help="what a night holds: hours, replicas, limits, what is too much")
+@click.argument("given", nargs=-1, required=True, metavar="JOB_ID|RUN_ID|CORPUS...")
+@options.job_spec
+@options.corpus
+@options.window_end
+@click.option("--replicas", type=click.IntRange(1, 1024), metavar="N", help="Replicas at work, a shard each.")
+@options.home
+@options.as_json
+@options.quiet
+def command(
+    given: tuple[str, ...],
+    job_path: str | None,
+    name: str | None,
+    seed: int,
+    id_column: str | None,
+    text_column: str | None,
+    keep_columns: str | None,
+    limit: int | None,
+    deadline: str | None,
+    time_budget: str | None,
+    replicas: int | None,
+    home: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Say what a run was for the machine, or what a corpus will be: tokens in windows of five minutes, hours on one
+    replica, replicas for a deadline and with one lost, what limits of length and twice the load change, the KV cache's
+    peak; and where it is too much for the window, how much fits. A run is named by its id or its job's; a corpus is
+    planned where it is new. Loads no model.
+
+    \b
+    Examples:
+      batchrun capacity summarize
+      batchrun capacity corpus.parquet --time-budget 8h
+    """
+    try:
+        from batchrun.insight.capacity import capacity
+
+        asked = _question(deadline, time_budget, replicas)
+        reporter = console(quiet=quiet)
+        if _is_run(given, job_path):
+            found = _run(given[0], home, reporter)
+        else:
+            found = _corpus(
+                given, job_path, name, seed, id_column, text_column, keep_columns, limit, home, reporter
+            )
+        answer = capacity(found, asked)
+    except (BatchrunError, OSError) as error:
+        raise finish_with_error(error, as_json=as_json) from None
+    if as_json:
+        echo_json(msgspec.to_builtins(answer))
+    else:
+        click.echo(render(answer))
+
+
+def _question(deadline: str | None, time_budget: str | None, replicas: int | None) -> "Question":
+    from batchrun.api import open_window
+    from batchrun.insight.capacity import Question
+
+    window = open_window(deadline, time_budget)
+    if not window.is_bounded:
+        return Question(replicas=replicas)
+    return Question(window_seconds=window.seconds_left(), ends=window.text, replicas=replicas)
+
+
+def _is_run(given: tuple[str, ...], job_path: str | None) -> bool:
+    """One word that is no path, no pattern and no standard input."""
+    word = given[0]
+    is_path = word == STDIN or os.path.lexists(word) or not set(word).isdisjoint("*?[/.")
+    return len(given) == 1 and job_path is None and not is_path
+
+
+def _run(given: str, home: str | None, reporter: "Reporter") -> "Found":
+    from batchrun.insight.grounds import grounds_of_run, run_that_computed
+
+    return grounds_of_run(run_that_computed(options.workspace(home), given), reporter.note)
+
+
+def _corpus(
+    given: tuple[str, ...],
+    job_path: str | None,
+    name: str | None,
+    seed: int,
+    id_column: str | None,
+    text_column: str | None,
+    keep_columns: str | None,
+    limit: int | None,
+    home: str | None,
+    reporter: "Reporter",
+) -> "Found":
+    from batchrun.corpus.corpus import ColumnWishes
+    from batchrun.defaults import spec_path
+    from batchrun.insight.grounds import grounds_of_corpus
+    from batchrun.job import open_job
+    from batchrun.preparation import find_corpus
+
+    space = options.workspace(home)
+    job = open_job(space, spec_path(space, job_path), name=name, seed=seed)
+    wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
+    return grounds_of_corpus(job, find_corpus(job, list(given), wishes, limit), reporter)
