@@ -30,7 +30,7 @@ def compare_benches(a: Path, b: Path) -> Comparison:
             for side, result in zip("AB", pair, strict=True)
             if result.status is not CellStatus.MEASURED
         ]
-        left_out += unmeasured
+        left_out += [*unmeasured, *_failed(cell, pair)]
         if all(result.requests for result in pair):
             figures += _figures(cell, *pair)
     return Comparison(
@@ -41,6 +41,15 @@ def compare_benches(a: Path, b: Path) -> Comparison:
         figures=judged(figure for figure in figures if (figure.a, figure.b) != (None, None)),
         exclusions=tuple(left_out),
     )
+
+
+def _failed(cell: Cell, pair: tuple[CellResult, CellResult]) -> list[Exclusion]:
+    numbers = [(len(result.requests) - len(result.finished), len(result.requests)) for result in pair]
+    return [
+        Exclusion(of=cell.text, side=side, number=number, total=total, reason="they failed")
+        for side, (number, total) in zip("AB", numbers, strict=True)
+        if number
+    ]
 
 
 def _side(path: Path, bench: Bench) -> Side:
