@@ -61,7 +61,8 @@ def condition_text(outcome: "Outcome") -> str:
         for side, value in (("A", outcome.a), ("B", outcome.b))
     )
     where = f" of {outcome.group}" if outcome.group else ""
-    return f"{said}{where}: {values}, measured {number(outcome.measured)} ({outcome.verdict})"
+    unit = "%" if outcome.condition.endswith("%") else ""
+    return f"{said}{where}: {values}, measured {number(outcome.measured)}{unit} ({outcome.verdict})"
 
 
 def number(value: float) -> str:

@@ -10,7 +10,7 @@ from batchrun.insight.facts import RunFacts
 from batchrun.insight.figures import Figure, of_difference, of_shares, single
 from batchrun.insight.request_figures import retried
 from batchrun.insight.shares import Share
-from batchrun.records import RunRecord
+from batchrun.records import RunRecord, RunState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Fi
     return [
         of_shares("rows_failed", *(_of_attempted(record, record.rows.failed) for record in records)),
         of_shares("rows_retried", *tried),
-        of_shares("rows_pending", *(_of_attempted(record, record.rows.pending) for record in records)),
+        of_shares("rows_pending", *(_of_attempted(record, _pending(record)) for record in records)),
         *_rates(a, b),
         single("tokens_recomputed", *(record.tokens.recomputed for record in records)),
         single("preemptions", *(record.metrics.num_preemptions for record in records)),
@@ -47,6 +47,13 @@ def run_exclusions(a: RunFacts, b: RunFacts) -> list[Exclusion]:
     found = []
     for side, facts in (("A", a), ("B", b)):
         rows = facts.record.rows
+        if facts.record.state is not RunState.COMPLETE:
+            reason = f"the run is {facts.record.state}: what it has done so far is all that is compared"
+            found.append(
+                Exclusion(
+                    of="rows", side=side, number=_pending(facts.record), total=rows.total, reason=reason
+                )
+            )
         for number, reason in (
             (rows.reused, "they were reused, not computed"),
             (rows.duplicate, "they repeat the text of another row"),
@@ -61,6 +68,12 @@ def run_exclusions(a: RunFacts, b: RunFacts) -> list[Exclusion]:
 def _of_attempted(record: RunRecord, number: int) -> Share:
     """Of the rows that want a summary, as `--max-error-rate` counts: failed, retried and pending ones among them."""
     return Share(number=number, of=record.rows.total - record.rows.skipped)
+
+
+def _pending(record: RunRecord) -> int:
+    """Also of a run that goes on, or was killed: they are counted at an end alone."""
+    rows = record.rows
+    return rows.total - rows.ok - rows.failed - rows.skipped
 
 
 def _seconds_per_document(record: RunRecord) -> float | None:

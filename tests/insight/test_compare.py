@@ -9,7 +9,7 @@ import pytest
 
 import batchrun
 from batchrun.engines.lead import LeadEngine
-from batchrun.errors import UsageError
+from batchrun.errors import InterruptedRunError, UsageError
 from batchrun.records import Completion, ErrorType, FinishReason
 from tests.commands import Bench, Result, set_engine, texts
 
@@ -191,6 +191,25 @@ def test_rows_that_are_tried_again_are_told(bench: Bench, monkeypatch: pytest.Mo
     assert [0, 20, number, number] == [tried[name] for name in ("num_a", "of_a", "num_b", "of_b")]
     assert ("rates and times", "B", 20 - number, 20) in left_out(found)  # reused
     assert any("one job and seed" in each["reason"] for each in found["exclusions"])
+
+
+def test_a_run_that_did_not_end_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not done is pending, and a gate can ask for it."""
+
+    def die(*_: object) -> None:
+        raise InterruptedRunError("the engine died", "Submit again.")
+
+    corpus = bench.corpus(texts(10))
+    spec(bench, "one")
+    spec(bench, "two")
+    assert 0 == run(bench, "one", corpus).code
+    monkeypatch.setattr("batchrun.engines.start", die)
+    assert 75 == run(bench, "two", corpus).code
+    found = compared(bench, "one", "two", "--fail-if", "rows_pending > 0", "--fail-if", "ttft_p95 > +10%")
+    assert [0, 10] == [figure(found, "rows_pending")[name] for name in ("num_a", "num_b")]
+    assert ("rows", "B", 10, 10) in left_out(found)
+    assert [3, True, True] == [found["exit_code"], *(each["holds"] for each in found["outcomes"])]
+    assert 10 == found["summaries"]["counts"]["pending"]
 
 
 # -- summaries -------------------------------------------------------------------------------------
