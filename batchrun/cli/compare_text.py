@@ -53,7 +53,7 @@ def render(found: "Comparison") -> str:
 def condition_text(outcome: "Outcome") -> str:
     """`rows_failed > 0.5%: holds: A 0.10%, B 1.20%, measured 1.2 (worse)`."""
     said = f"{outcome.condition}: {'holds' if outcome.holds else 'does not hold'}"
-    if outcome.measured is None:
+    if outcome.b is None:
         return f"{said}: nothing was measured that could say otherwise"
     unit = METRICS[outcome.metric].unit
     values = ", ".join(
@@ -61,8 +61,9 @@ def condition_text(outcome: "Outcome") -> str:
         for side, value in (("A", outcome.a), ("B", outcome.b))
     )
     where = f" of {outcome.group}" if outcome.group else ""
-    unit = "%" if outcome.condition.endswith("%") else ""
-    return f"{said}{where}: {values}, measured {number(outcome.measured)}{unit} ({outcome.verdict})"
+    percent = "%" if outcome.condition.endswith("%") else ""
+    measured = "from 0" if outcome.measured is None else f"{number(outcome.measured)}{percent}"
+    return f"{said}{where}: {values}, measured {measured} ({outcome.verdict})"
 
 
 def number(value: float) -> str:

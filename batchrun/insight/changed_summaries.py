@@ -17,7 +17,7 @@ import pyarrow as pa
 from batchrun.database import Database, literal, statements
 from batchrun.documents import plain_values
 from batchrun.insight.exclusions import Exclusion
-from batchrun.insight.facts import RunFacts
+from batchrun.insight.facts import RunFacts, runs_of_job
 from batchrun.planning.plan import PlanRecord, open_checked, read_record
 from batchrun.shard import WHOLE
 from batchrun.store.audit import text_hashes
@@ -79,7 +79,7 @@ def changed_summaries(
     plans = [read_record(facts.paths) for facts in (a, b)]
     gone = [side for side, plan in zip("AB", plans, strict=True) if plan is None]
     if gone:
-        reason = "its plan was taken away; submit its corpus again to have it"
+        reason = "its plan is gone or damaged; submit its corpus again to have it"
         return None, [Exclusion(of="summaries", side=side, reason=reason) for side in gone]
     assert plans[0] is not None
     assert plans[1] is not None
@@ -91,7 +91,7 @@ def changed_summaries(
         shown = sides.shown(num_shown) if counts.changed else ()
         left_out = sides.left_out(by_text=by_text)
     found = ChangedSummaries(matched_by="text" if by_text else "row", counts=counts, shown=shown)
-    return found, [*left_out, *_shared(a, b)]
+    return found, [*left_out, *_standing(a, b)]
 
 
 def word_difference(before: str, after: str) -> str:
@@ -109,7 +109,13 @@ def word_difference(before: str, after: str) -> str:
     return " ".join(said)
 
 
-def _shared(a: RunFacts, b: RunFacts) -> Iterator[Exclusion]:
+def _standing(a: RunFacts, b: RunFacts) -> Iterator[Exclusion]:
+    """What plans and memo tables can not say, since a newer run has changed them."""
+    for side, facts in (("A", a), ("B", b)):
+        newest = runs_of_job(facts)[-1].record.run_id
+        if newest != facts.record.run_id:
+            reason = f"they are told as they stand after {newest}, the newest run of this corpus"
+            yield Exclusion(of="summaries", side=side, reason=reason)
     if (a.record.job_id, a.record.seed) == (b.record.job_id, b.record.seed):
         reason = "both runs are of one job and seed, which has one summary of each text"
         yield Exclusion(of="summaries", reason=reason)
@@ -136,7 +142,10 @@ class _Sides:
 
     def _add_plan(self, side: int) -> None:
         plan, shard = self._plans[side], self._plans[side].shard or WHOLE
-        sources = {"number": pa.array(range(len(plan.sources)), pa.int32()), "path": pa.array(plan.sources)}
+        sources = {
+            "number": pa.array(range(len(plan.sources)), pa.int32()),
+            "path": pa.array(plan.sources, pa.string()),
+        }
         connection = self._database.connection
         connection.register("given_sources", pa.table(sources))
         path = literal(self._facts[side].paths.plan)

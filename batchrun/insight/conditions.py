@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import inf, isfinite
 from operator import ge, gt, le, lt
 
 from batchrun.errors import UsageError
@@ -36,13 +37,14 @@ class Condition:
         assert a is not None
         if not self.in_percent:
             return b - a
-        return 100 * (b - a) / a if a else (0.0 if b == a else float("inf"))
+        return 100 * (b - a) / a if a else (0.0 if b == a else inf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of a condition in one group, with both values. One that nothing was measured for holds, too (`measured` is
-    None): a gate does not open for a run that left nothing to judge.
+    """Of a condition in one group, with both values. One that nothing was measured for holds, too (`b` is None): a gate
+    does not open for a run that left nothing to judge. `measured` is None there, and where A is 0 and B is more than
+    any percentage of it.
     """
 
     condition: str
@@ -98,10 +100,9 @@ def judge(condition: Condition, figures: Sequence[Figure]) -> list[Outcome]:
                 f"Groups: {'; '.join(groups) or 'none'}",
             )
         named = [figure for figure in named if figure.group and _is_group(condition.group, figure.group)]
-    found = [_outcome(condition, figure) for figure in named]
-    known = [outcome for outcome in found if outcome.measured is not None]
-    if known:
-        return known
+    found = [outcome for figure in named if (outcome := _outcome(condition, figure))]
+    if found:
+        return found
     text, metric, group = condition.text, condition.metric, condition.group
     return [Outcome(condition=text, metric=metric, group=group, holds=True, measured=None)]
 
@@ -110,14 +111,16 @@ def _is_group(given: str, group: str) -> bool:
     return given.replace("-", "–").casefold() == group.replace("-", "–").casefold()
 
 
-def _outcome(condition: Condition, figure: Figure) -> Outcome:
+def _outcome(condition: Condition, figure: Figure) -> Outcome | None:
     measured = condition.measured(figure)
+    if measured is None:
+        return None
     return Outcome(
         condition=condition.text,
         metric=condition.metric,
         group=figure.group,
-        holds=measured is not None and _OPERATIONS[condition.operation](measured, condition.value),
-        measured=measured,
+        holds=_OPERATIONS[condition.operation](measured, condition.value),
+        measured=measured if isfinite(measured) else None,
         a=figure.a,
         b=figure.b,
         verdict=figure.verdict,

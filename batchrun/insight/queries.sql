@@ -60,13 +60,13 @@ WHERE a.side = 0 AND b.side = 1
 SELECT length, count(*) FROM request_pairs GROUP BY length ORDER BY length
 
 -- request_pairs_of: pairs of a length, so many at most, in the order in which those of A ended
-SELECT * FROM (SELECT * FROM request_pairs WHERE length = $length ORDER BY lot LIMIT $most) ORDER BY finished_at
+SELECT * FROM (SELECT * FROM request_pairs WHERE length = $length ORDER BY lot LIMIT $most) ORDER BY finished_at, lot
 
 -- requests_of: finished requests of a side and a length, so many at most, in the order in which they ended
 SELECT * FROM (
-    SELECT finished_at, running, queue_ms, ttft_ms, tpot_ms, itl_p95, output_tokens FROM compared_requests
-    WHERE side = $side AND length = $length AND NOT failed ORDER BY hash(key, slice) LIMIT $most
-) ORDER BY finished_at
+    SELECT finished_at, running, queue_ms, ttft_ms, tpot_ms, itl_p95, output_tokens, hash(key, slice) AS lot
+    FROM compared_requests WHERE side = $side AND length = $length AND NOT failed ORDER BY lot LIMIT $most
+) ORDER BY finished_at, lot
 
 -- num_retried: documents of some request files that ended in an attempt after the first, and all
 SELECT count(*) FILTER (WHERE attempt > 1), count(*)
@@ -92,6 +92,7 @@ FROM plan_rows WHERE hash_hi IS NOT NULL GROUP BY ALL
 -- match_by_place: rows of one place are one
 CREATE TEMP TABLE matchable AS
 SELECT side, number, hash(path) AS match_hi, "row"::UBIGINT AS match_lo, hash_hi, hash_lo, status FROM plan_rows
+QUALIFY row_number() OVER (PARTITION BY side, path, "row" ORDER BY number) = 1
 
 -- create_summary_hashes: what the memo tables of both sides say of their keys
 CREATE TEMP TABLE summary_hashes (side TINYINT, hash_hi UBIGINT, hash_lo UBIGINT, rank TINYINT, digest UBIGINT)

@@ -190,7 +190,8 @@ def test_rows_that_are_tried_again_are_told(bench: Bench, monkeypatch: pytest.Mo
     tried = figure(found, "rows_retried")
     assert [0, 20, number, number] == [tried[name] for name in ("num_a", "of_a", "num_b", "of_b")]
     assert ("rates and times", "B", 20 - number, 20) in left_out(found)  # reused
-    assert any("one job and seed" in each["reason"] for each in found["exclusions"])
+    reasons = [each["reason"] for each in found["exclusions"] if each["of"] == "summaries"]
+    assert [second["run_id"] in reasons[0], "one job and seed" in reasons[1]] == [True, True]
 
 
 def test_a_run_that_did_not_end_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

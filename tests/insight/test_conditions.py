@@ -2,6 +2,7 @@
 
 import pytest
 
+from batchrun.cli.compare_text import condition_text
 from batchrun.errors import UsageError
 from batchrun.insight.conditions import judge, parse_condition
 from batchrun.insight.figures import Figure
@@ -58,6 +59,16 @@ def test_both_values_are_told() -> None:
     small, large = judge(parse_condition("ttft_p95 > +10%"), FIGURES)
     assert ["0–1K", False, 100, 105, 5.0] == [small.group, small.holds, small.a, small.b, small.measured]
     assert ["8K–32K", True, 1000, 1500, 50.0] == [large.group, large.holds, large.a, large.b, large.measured]
+
+
+def test_what_nothing_can_be_said_of_is_told_as_such() -> None:
+    """No group has it; or A is 0, of which there is no percentage."""
+    [unknown] = judge(parse_condition("ceiling_share < 50%"), FIGURES)
+    assert [True, None, None] == [unknown.holds, unknown.measured, unknown.b]
+    assert "nothing was measured" in condition_text(unknown)
+    [from_none] = judge(parse_condition("preemptions > +10%"), FIGURES)
+    assert [True, None, 0, 40] == [from_none.holds, from_none.measured, from_none.a, from_none.b]
+    assert "preemptions > +10%: holds: A 0, B 40, measured from 0 (not judged)" == condition_text(from_none)
 
 
 @pytest.mark.parametrize(
