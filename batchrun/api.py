@@ -49,14 +49,15 @@ def submit(
     prefer: str | None = None,
     shard: str | None = None,
     metrics_file: PathOrText | None = None,
+    release: str | None = None,
     reporter: Reporter | None = None,
 ) -> RunRecord:
     """Summarize a corpus, or go on where the last run stopped: `batchrun submit`.
 
     `corpus` is a file, a folder, a pattern, or several; `job` the spec's file or its name in `jobs/`; `deadline` a
     clock time, an ISO timestamp with its zone, or a datetime with one; `time_budget` seconds, or as `4h`; `shard` a
-    share of the corpus as `2/3`, which has no output: `results` joins them. Returns the run's record. Raises
-    BatchrunError.
+    share of the corpus as `2/3`, which has no output: `results` joins them; `release` what the run's record calls
+    it by, for `compare`. Returns the run's record. Raises BatchrunError.
     """
     from batchrun.defaults import output_path
     from batchrun.runner import RunOptions
@@ -76,6 +77,7 @@ def submit(
         window=window,
         prefer=_preference(prefer),
         metrics_file=None if metrics_file is None else Path(metrics_file).absolute(),
+        release=_release(release),
     )
     return begin(opened, given, options, reporter or Reporter())
 
@@ -116,6 +118,7 @@ def resume(
         window=window,
         prefer=_preference(prefer),
         metrics_file=None if metrics_file is None else Path(metrics_file).absolute(),
+        release=last.release,
     )
     return go_on(job, last, options, reporter or Reporter())
 
@@ -223,6 +226,14 @@ def _preference(given: str | None) -> Preference | None:
     if given not in list(Preference):
         raise UsageError(f"prefer is {given!r}", f"Give one of {', '.join(Preference)}.")
     return Preference(given)
+
+
+def _release(given: str | None) -> str | None:
+    if given is not None and not (given.strip() and given.isprintable()):
+        raise UsageError(
+            f"release is {given!r}", "Give a name on one line, such as a version: --release 2026-12-01"
+        )
+    return given
 
 
 def _shard(given: str | None) -> Shard | None:

@@ -395,6 +395,9 @@ class RunRecord:
     warnings: list[str] = field(default_factory=list)
     limits: dict[str, int] = field(default_factory=dict)  # the engine's own, as it gave them
     profile: Profile | None = None  # what the run was foretold by, and is held against
+    release: str | None = (
+        None  # what who submitted calls this state of model, spec and machine; nothing depends on it
+    )
 
     @property
     def corpus_name(self) -> CorpusName:

@@ -70,6 +70,7 @@ class RunOptions:
     metrics_file: Path | None = None
     window: Window = field(default_factory=Window)
     prefer: Preference | None = None
+    release: str | None = None
 
 
 class Run:
@@ -107,6 +108,7 @@ class Run:
             host=socket.gethostname(),
             started_at=timestamp(),
             window_ends_at=options.window.ends_at,
+            release=options.release,
             number=next_number(job.workspace, job.job_id),
         )
         self.log = RunLog(self.paths.runs, record, self._export())

@@ -29,6 +29,7 @@ COMMANDS = {
     "results": "publish what there is, now; list failures",
     "report": "what a run came to, and what held it up",
     "verify": "read every file of a job and check every promise",
+    "compare": "two runs or two benches: what differs by more than noise",
     "calibrate": "measure the engine here, for estimates and for the spec",
     "bench": "measure lengths and concurrency, for capacity planning",
     "capacity": "what a night holds: hours, replicas, limits, what is too much",
@@ -77,7 +78,7 @@ def main() -> None:
     Example:
       batchrun submit corpus.parquet
 
-    Exit codes: 0 complete · 2 usage · 3 too many failed rows · 4 the window is
+    Exit codes: 0 complete · 2 usage · 3 too many failed rows, or a --fail-if of compare holds · 4 the window is
     over · 11 locked by another run · 65 corpus
     unusable · 66 corpus not found · 69 engine can not start · 70 a bug · 73 output can not be written ·
     74 I/O error · 75 interrupted, resumable · 78 job spec wrong · 130 interrupted from the keyboard

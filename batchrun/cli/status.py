@@ -101,6 +101,7 @@ def _in_full(record: RunRecord) -> str:
     facts = {
         "job": f"{record.job_id}, seed {record.seed}, run {record.run_id}",
         "state": _state(record),
+        "release": record.release or "-",
         "corpus": f"{', '.join(record.corpus)} (id {record.corpus_id})",
         "shard": f"{record.shard} of corpus {record.whole_id}" if record.shard else "-",
         "output": record.output or "-",

@@ -25,6 +25,11 @@ from batchrun.errors import BatchrunError
 @options.accept_engine
 @options.window
 @options.files
+@click.option(
+    "--release",
+    metavar="ID",
+    help="What to call this run by, such as a version of the spec or the image: for status and compare.",
+)
 @options.log_format
 @options.home
 @options.as_json
@@ -47,6 +52,7 @@ def command(
     prefer: str | None,
     summary_file: str | None,
     metrics_file: str | None,
+    release: str | None,
     log_format: str,
     home: str | None,
     as_json: bool,
@@ -84,6 +90,7 @@ def command(
             time_budget=time_budget,
             prefer=prefer,
             metrics_file=metrics_file,
+            release=release,
             reporter=console(quiet=quiet, log_format=log_format),
         )
     except (BatchrunError, OSError) as error:

@@ -32,7 +32,7 @@ Choice = Literal["success", "failure", "skip"]
 class BatchrunOperator(BaseOperator):
     """Submit a corpus, or go on with it: a retry resumes, and computes nothing twice.
 
-    `corpus`, `output_path`, `job`, `home`, `deadline`, `time_budget` and `arguments` are those of the command line, and
+    `corpus`, `output_path`, `job`, `home`, `deadline`, `time_budget`, `release` and `arguments` are those of the command line, and
     templates. The JSON summary is pushed as XCom `summary`, also where the task fails, and returned.
 
     Exit 75 and other passing ends raise AirflowException, so that the task's `retries` apply; 2, 65, 66 and 78 raise
@@ -47,6 +47,7 @@ class BatchrunOperator(BaseOperator):
         "home",
         "deadline",
         "time_budget",
+        "release",
         "arguments",
         "env",
     )
@@ -60,6 +61,7 @@ class BatchrunOperator(BaseOperator):
         home: str | None = None,
         deadline: str | None = None,
         time_budget: str | None = None,
+        release: str | None = None,
         arguments: Sequence[str] = (),
         batchrun_bin: str = "batchrun",
         env: Mapping[str, str] | None = None,
@@ -74,6 +76,7 @@ class BatchrunOperator(BaseOperator):
         self.home = home
         self.deadline = deadline
         self.time_budget = time_budget
+        self.release = release
         self.arguments = arguments
         self.batchrun_bin = batchrun_bin
         self.env = env
@@ -102,6 +105,7 @@ class BatchrunOperator(BaseOperator):
             "--home": self.home,
             "--deadline": self.deadline,
             "--time-budget": self.time_budget,
+            "--release": self.release,
             "--summary-file": str(summary_file),
         }
         options = [word for name, value in named.items() if value for word in (name, value)]

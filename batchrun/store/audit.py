@@ -72,7 +72,9 @@ class Audit(Closing):
         for path in self._segments:
             found = rows_of(self._database, Path(path), self._named["due_places"])
             tables = [  # narrow, and all of a file before the first is written: one connection does one thing
-                pa.table([rows["due_place"], rows["status"], _hashes(rows["summary"])], names=["p", "s", "h"])
+                pa.table(
+                    [rows["due_place"], rows["status"], text_hashes(rows["summary"])], names=["p", "s", "h"]
+                )
                 for rows in found
             ]
             for table in tables:
@@ -98,12 +100,12 @@ def _narrow_rows(output: Path) -> Iterator[pa.Table]:
         for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
             rows = pa.Table.from_batches([batch])
             places = pa.array(np.arange(start, start + len(batch)))
-            hashed = rows.set_column(rows.num_columns - 1, "summary", _hashes(rows["summary"]))
+            hashed = rows.set_column(rows.num_columns - 1, "summary", text_hashes(rows["summary"]))
             yield hashed.add_column(0, "place", places)
             start += len(batch)
 
 
-def _hashes(texts: pa.ChunkedArray) -> pa.Array:
+def text_hashes(texts: pa.ChunkedArray) -> pa.Array:
     """xxh3_64 of each text; null for none."""
     return pa.array(
         [None if text is None else xxhash.xxh3_64_intdigest(text.encode()) for text in texts.to_pylist()],

@@ -1,0 +1,145 @@
+"""Figures of whole runs beside each other: rows, rates, seconds."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from batchrun.insight.bootstrap import FEWEST, Floats, compare, ratio
+from batchrun.insight.exclusions import Exclusion
+from batchrun.insight.facts import RunFacts
+from batchrun.insight.figures import Figure, of_difference, of_shares, single
+from batchrun.insight.proportions import Share
+from batchrun.insight.request_figures import retried
+from batchrun.records import RunRecord, RunState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_SPANS = 100
+"""Of a timeline: shorter ones are put together."""
+PHASES = ("planning", "loading", "running", "publishing")
+
+
+def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Figure]:
+    """Of two runs; `price` is that of an hour of the machine. Raises DatabaseError."""
+    records = (a.record, b.record)
+    tried = [retried(facts.requests, facts.scratch) for facts in (a, b)]
+    return [
+        of_shares("rows_failed", *(_of_attempted(record, record.rows.failed) for record in records)),
+        of_shares("rows_retried", *tried),
+        of_shares("rows_pending", *(_of_attempted(record, _pending(record)) for record in records)),
+        *_rates(a, b),
+        single("tokens_recomputed", *(record.tokens.recomputed for record in records)),
+        single("preemptions", *(record.metrics.num_preemptions for record in records)),
+        single("engine_deaths", *(record.metrics.num_engine_deaths for record in records)),
+        single("ceiling_share", *(record.metrics.ceiling_share for record in records)),
+        *(
+            single(f"seconds_{phase}", *(getattr(record.seconds, phase) for record in records))
+            for phase in PHASES
+        ),
+        single("seconds_per_document", *map(_seconds_per_document, records)),
+        single("cost_per_1000_documents", *(_cost(record, price) for record in records)),
+    ]
+
+
+def run_exclusions(a: RunFacts, b: RunFacts) -> list[Exclusion]:
+    """What of the rows is in no figure of the engine."""
+    found = []
+    for side, facts in (("A", a), ("B", b)):
+        rows = facts.record.rows
+        if facts.record.state is not RunState.COMPLETE:
+            reason = f"the run is {facts.record.state}: what it has done so far is all that is compared"
+            found.append(
+                Exclusion(
+                    of="rows", side=side, number=_pending(facts.record), total=rows.total, reason=reason
+                )
+            )
+        for number, reason in (
+            (rows.reused, "they were reused, not computed"),
+            (rows.duplicate, "they repeat the text of another row"),
+            (rows.skipped, "their texts are empty, and they are in no share of rows either"),
+        ):
+            found.append(
+                Exclusion(of="rates and times", side=side, number=number, total=rows.total, reason=reason)
+            )
+    return [one for one in found if one.number]
+
+
+def _of_attempted(record: RunRecord, number: int) -> Share:
+    """Of the rows that want a summary, as `--max-error-rate` counts: failed, retried and pending ones among them."""
+    return Share(number=number, of=record.rows.total - record.rows.skipped)
+
+
+def _pending(record: RunRecord) -> int:
+    """Also of a run that goes on, or was killed: they are counted at an end alone."""
+    rows = record.rows
+    return rows.total - rows.ok - rows.failed - rows.skipped
+
+
+def _seconds_per_document(record: RunRecord) -> float | None:
+    seconds = sum(getattr(record.seconds, phase) for phase in PHASES)
+    return seconds / record.rows.computed if record.rows.computed else None
+
+
+def _cost(record: RunRecord, price: float | None) -> float | None:
+    seconds = _seconds_per_document(record)
+    return None if price is None or seconds is None else price * 1000 * seconds / 3600
+
+
+def _rates(a: RunFacts, b: RunFacts) -> list[Figure]:
+    """By spans of the timelines in which the engine ran: the run's own figure with the spread that its spans have."""
+    spans = (_spans(a), _spans(b))
+    records = (a.record.metrics, b.record.metrics)
+    shown = {
+        "prefill_tokens_per_second": [metrics.prefill_tokens_per_second or None for metrics in records],
+        "decode_tokens_per_second": [metrics.decode_tokens_per_second or None for metrics in records],
+        "kv_cache_usage": [_rate(each["kv_cache_usage"]) for each in spans],
+    }
+    figures = []
+    for metric, values in shown.items():
+        left, right = (_to_scale(each[metric], value) for each, value in zip(spans, values, strict=True))
+        numbers = [
+            max(len(each), int(value is not None)) for each, value in zip((left, right), values, strict=True)
+        ]
+        figure = Figure(metric=metric, a=values[0], b=values[1], num_a=numbers[0], num_b=numbers[1])
+        if min(len(left), len(right)) >= FEWEST:
+            figure = of_difference(figure, compare(ratio, left, right))
+        figures.append(figure)
+    return figures
+
+
+def _rate(values: Floats) -> float | None:
+    return float(values[:, 0].sum() / values[:, 1].sum()) if len(values) and values[:, 1].sum() > 0 else None
+
+
+def _to_scale(values: Floats, shown: float | None) -> Floats:
+    """So that their rate is the one shown: the record counts from the engine's start, the timeline from its first
+    sample after it.
+    """
+    rate = _rate(values)
+    return values * [shown / rate, 1.0] if rate and shown else values[:0]
+
+
+def _spans(facts: RunFacts) -> dict[str, Floats]:
+    """By metric `(amount, seconds)` of each span; at most MOST_SPANS of about as many samples each."""
+    timeline: pa.Table = facts.timeline
+    columns = {
+        name: timeline[name].to_numpy().astype(np.float64)
+        for name in ("seconds", "prefill_tokens", "decode_tokens", "kv_cache_usage", "running")
+    }
+    seconds = np.diff(columns["seconds"])
+    has_run = (columns["running"][1:] > 0) | (np.diff(columns["decode_tokens"]) > 0)
+    amounts = {
+        "prefill_tokens_per_second": np.diff(columns["prefill_tokens"]),
+        "decode_tokens_per_second": np.diff(columns["decode_tokens"]),
+        "kv_cache_usage": columns["kv_cache_usage"][1:] * seconds,
+    }
+    kept = has_run & (seconds > 0)
+    return {name: _merged(amount[kept], seconds[kept]) for name, amount in amounts.items()}
+
+
+def _merged(amounts: Floats, seconds: Floats) -> Floats:
+    if not len(amounts):
+        return np.empty((0, 2))
+    span = np.arange(len(amounts)) // -(-len(amounts) // MOST_SPANS)
+    return np.column_stack([np.bincount(span, amounts), np.bincount(span, seconds)])

@@ -1,0 +1,361 @@
+"""`batchrun compare` on runs of the simulator."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import batchrun
+from batchrun.engines.lead import LeadEngine
+from batchrun.errors import InterruptedRunError, UsageError
+from batchrun.records import Completion, ErrorType, FinishReason
+from tests.commands import Bench, Result, set_engine, texts
+
+RATES = {
+    "prefill_tokens_per_s": 4000,
+    "decode_tokens_per_s": 1000,
+    "decode_half_batch": 8,
+    "output_tokens": 12,
+    "clock": "virtual",
+}
+QUIET = {"within noise", "not judged"}
+
+
+def spec(bench: Bench, name: str, *, max_num_seqs: int = 32, **options: Any) -> Path:
+    lines = (f"{key} = {json.dumps(value)}" for key, value in (RATES | options).items())
+    path = bench.write_spec("\n".join(lines), name=name)
+    set_engine(path, max_num_seqs=max_num_seqs)
+    return path
+
+
+def run(bench: Bench, name: str, corpus: Path, *arguments: object) -> Result:
+    return bench.submit(corpus, "--job", name, "-o", bench.home / f"{name}.parquet", *arguments)
+
+
+def compared(bench: Bench, *arguments: object) -> dict[str, Any]:
+    result = bench.run("compare", *arguments, "--json")
+    assert result.code in (0, 3), result.err
+    found: dict[str, Any] = result.json
+    return found
+
+
+def verdicts(found: dict[str, Any]) -> dict[str, str]:
+    return {figure["metric"]: figure["verdict"] for figure in found["figures"]}
+
+
+def figure(found: dict[str, Any], metric: str) -> dict[str, Any]:
+    [one] = [figure for figure in found["figures"] if figure["metric"] == metric]
+    return dict(one)
+
+
+def left_out(found: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [tuple(each[name] for name in ("of", "side", "number", "total")) for each in found["exclusions"]]
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_half_the_decode_rate_is_seen_where_it_is(bench: Bench) -> None:
+    """Times of output tokens are twice as long, by as much as the interval says; what was written is the same."""
+    corpus = bench.corpus(texts(80))
+    for name, rate in (("before", 1000), ("after", 500)):
+        spec(bench, name, decode_tokens_per_s=rate)
+        assert 0 == run(bench, name, corpus).code
+    found = compared(bench, "before", "after")
+    said = verdicts(found)
+    assert ["worse", "worse"] == [said["tpot_p50"], said["ttft_p95"]]
+    assert {"within noise"} == {said[name] for name in ("output_tokens", "rows_failed", "requests_failed")}
+    tpot = figure(found, "tpot_p50")
+    assert [80, 80, True, "0–1K"] == [tpot[name] for name in ("num_a", "num_b", "is_paired", "group")]
+    assert tpot["change"]["low"] <= tpot["b"] - tpot["a"] <= tpot["change"]["high"]
+    assert 20 < tpot["percent"]["low"] < tpot["percent"]["high"] < 150
+    assert ["engine.options.decode_tokens_per_s: 1000 → 500"] == found["settings"]
+    assert {"better"} == {
+        verdicts(compared(bench, "after", "before"))[name] for name in ("tpot_p50", "ttft_p95")
+    }
+
+
+def test_fewer_sequences_at_once_are_each_faster_and_all_slower(bench: Bench) -> None:
+    """max_num_seqs is no part of the job's fingerprint: two names keep the runs apart."""
+    corpus = bench.corpus(texts(80))
+    for name, number in (("wide", 64), ("narrow", 2)):
+        spec(bench, name, max_num_seqs=number)
+        assert 0 == run(bench, name, corpus).code
+    found = compared(bench, "wide", "narrow")
+    said = verdicts(found)
+    assert ["better", "within noise"] == [said["tpot_p50"], said["output_tokens"]]
+    seconds = figure(found, "seconds_running")
+    assert ["not judged", True] == [seconds["verdict"], seconds["b"] > 1.5 * seconds["a"]]
+    assert "engine.max_num_seqs: 64 → 2" in found["settings"]
+    assert not [line for line in found["settings"] if line.startswith("limits.max_num_seqs")]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_equal_settings_are_within_noise(bench: Bench, seed: int) -> None:
+    """Other texts of the same kind and other output lengths: nothing is called better or worse."""
+    spec(bench, "one", output_seed=10 * seed)
+    spec(bench, "two", output_seed=10 * seed + 1)
+    several = texts(400)
+    assert 0 == run(bench, "one", bench.corpus(several[:200], "first.parquet")).code
+    assert 0 == run(bench, "two", bench.corpus(several[200:], "last.parquet")).code
+    found = compared(bench, "one", "two")
+    assert set(verdicts(found).values()) <= QUIET
+    assert not figure(found, "ttft_p50")["is_paired"]
+    assert ("summaries", None, None, None) not in left_out(found)
+    assert {"only_in_a": 200, "only_in_b": 200} == {
+        name: number for name, number in found["summaries"]["counts"].items() if number
+    }
+
+
+def test_a_run_beside_itself_differs_by_nothing(bench: Bench) -> None:
+    """And the answer is the same each time."""
+    spec(bench, "one")
+    assert 0 == run(bench, "one", bench.corpus(texts(30))).code
+    found = compared(bench, "one", "one")
+    assert set(verdicts(found).values()) <= QUIET
+    assert {(0, 0)} == {
+        (each["change"]["low"], each["change"]["high"]) for each in found["figures"] if each["is_paired"]
+    }
+    assert found == compared(bench, "one", "one")
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def failing(patch: pytest.MonkeyPatch, fails: Callable[[str], bool]) -> None:
+    """The lead engine fails the requests of some documents."""
+    real = LeadEngine.step
+
+    def step(self: LeadEngine) -> list[Completion]:
+        return [
+            Completion(
+                request_id=done.request_id,
+                token_ids=[],
+                finish_reason=FinishReason.ERROR,
+                input_tokens=done.input_tokens,
+                error_type=ErrorType.ENGINE_ERROR,
+                error="no",
+            )
+            if fails(done.request_id)
+            else done
+            for done in real(self)
+        ]
+
+    patch.setattr(LeadEngine, "step", step)
+
+
+def test_failed_rows_are_in_the_denominator(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all rows but the skipped ones; their requests have no times, which is told; and a gate closes on them."""
+    corpus = bench.corpus([*texts(40), " ", None])
+    spec(bench, "good")
+    spec(bench, "bad")
+    assert 0 == run(bench, "good", corpus).code
+    with monkeypatch.context() as patch:
+        failing(patch, lambda request_id: int(request_id[:2], 16) < 64)
+        bad = run(bench, "bad", corpus)
+    number = bad.json["rows"]["failed"]
+    assert [3, 2] == [bad.code, bad.json["rows"]["skipped"]]
+    assert 2 < number < 30
+    found = compared(bench, "good", "bad")
+    failed = figure(found, "rows_failed")
+    assert [0, number, 40, 40] == [failed[name] for name in ("num_a", "num_b", "of_a", "of_b")]
+    assert pytest.approx(number / 40) == failed["b"]
+    assert number == figure(found, "requests_failed")["num_b"]
+    assert ("times of 0–1K", "B", number, 40) in left_out(found)
+    assert ("times of 0–1K", "A", number, 40) in left_out(found)  # no partner
+    assert ("rates and times", "B", 2, 42) in left_out(found)
+    counts = found["summaries"]["counts"]
+    assert [40 - number, number, 0] == [counts[name] for name in ("same", "became_failed", "changed")]
+    assert number == compared(bench, "bad", "good")["summaries"]["counts"]["mended"]
+    gate = bench.run("compare", "good", "bad", "--fail-if", "rows_failed > 0.5%", "--quiet")
+    assert [3, ""] == [gate.code, gate.out]
+    assert f"rows_failed > 0.5%: holds: A 0%, B {100 * number / 40:g}%" in gate.err
+    open_gate = bench.run("compare", "bad", "good", "--fail-if", "rows_failed > 0.5%", "--quiet")
+    assert (0, "", "") == (open_gate.code, open_gate.out, open_gate.err)
+
+
+def test_rows_that_are_tried_again_are_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the documents of the run: the second run computes the failed ones alone, each in its second attempt."""
+    corpus = bench.corpus(texts(20))
+    spec(bench, "one")
+    with monkeypatch.context() as patch:
+        failing(patch, lambda request_id: int(request_id[:2], 16) < 100)
+        first = run(bench, "one", corpus).json
+    second = run(bench, "one", corpus).json
+    number = first["rows"]["failed"]
+    assert 0 < number < 20
+    found = compared(bench, first["run_id"], second["run_id"])
+    tried = figure(found, "rows_retried")
+    assert [0, 20, number, number] == [tried[name] for name in ("num_a", "of_a", "num_b", "of_b")]
+    assert ("rates and times", "B", 20 - number, 20) in left_out(found)  # reused
+    reasons = [each["reason"] for each in found["exclusions"] if each["of"] == "summaries"]
+    assert [second["run_id"] in reasons[0], "one job and seed" in reasons[1]] == [True, True]
+
+
+def test_a_run_that_did_not_end_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not done is pending, and a gate can ask for it."""
+
+    def die(*_: object) -> None:
+        raise InterruptedRunError("the engine died", "Submit again.")
+
+    corpus = bench.corpus(texts(10))
+    spec(bench, "one")
+    spec(bench, "two")
+    assert 0 == run(bench, "one", corpus).code
+    monkeypatch.setattr("batchrun.engines.start", die)
+    assert 75 == run(bench, "two", corpus).code
+    found = compared(bench, "one", "two", "--fail-if", "rows_pending > 0", "--fail-if", "ttft_p95 > +10%")
+    assert [0, 10] == [figure(found, "rows_pending")[name] for name in ("num_a", "num_b")]
+    assert ("rows", "B", 10, 10) in left_out(found)
+    assert [3, True, True] == [found["exit_code"], *(each["holds"] for each in found["outcomes"])]
+    assert 10 == found["summaries"]["counts"]["pending"]
+
+
+# -- summaries -------------------------------------------------------------------------------------
+
+
+def shorter(bench: Bench, name: str, instruction: str) -> None:
+    path = spec(bench, name, output_tokens=1000, output_sigma=0)
+    written = path.read_text().replace("max_tokens = 20", "max_tokens = 10")
+    path.write_text(written.replace("[output]", f'[prompt]\ninstruction = "{instruction}"\n\n[output]'))
+
+
+def test_changed_summaries_are_counted_and_shown(bench: Bench) -> None:
+    """By text, wherever it stands, also where the prompt is another one; a few of them word by word, with their ids."""
+    spec(bench, "long", output_tokens=1000, output_sigma=0)
+    shorter(bench, "short", "Say it briefly.")
+    before = texts(12)
+    assert 0 == run(bench, "long", bench.corpus(before, "a.parquet")).code
+    assert (
+        0
+        == run(bench, "short", bench.corpus(["A text of its own.", *before[2:], before[3]], "b.parquet")).code
+    )
+    found = compared(bench, "long", "short", "--show", "3")
+    counts = found["summaries"]["counts"]
+    assert {"changed": 10, "only_in_a": 2, "only_in_b": 1} == {
+        name: number for name, number in counts.items() if number
+    }
+    assert "text" == found["summaries"]["matched_by"]
+    assert ["2", "3", "4"] == [one["doc_id"] for one in found["summaries"]["shown"]]
+    one = found["summaries"]["shown"][0]
+    assert one["place"].endswith("a.parquet row 2")
+    assert one["before"].startswith(one["after"].split(" ")[0])
+    assert "[-" in one["words"]
+    changed = figure(found, "rows_changed")
+    assert [10, 10, 1.0] == [changed["num_b"], changed["of_b"], changed["b"]]
+    assert any("prompt.instruction" in line for line in found["settings"])
+    gate = bench.run("compare", "long", "short", "--fail-if", "rows_changed > 50%")
+    assert 3 == gate.code
+    assert "summaries of 10 texts in both: 10 changed, 2 only in A, 1 only in B" in gate.out
+    assert "… 5 more (--show)" in gate.out
+
+
+def test_jobs_with_other_columns_are_matched_by_row(bench: Bench) -> None:
+    """Their keys have nothing in common."""
+    corpus = bench.corpus(texts(6), title=[f"Title {number}" for number in range(6)])
+    spec(bench, "plain", output_tokens=1000, output_sigma=0)
+    shorter(bench, "titled", "Summarize {title}.")
+    assert 0 == run(bench, "plain", corpus).code
+    assert 0 == run(bench, "titled", corpus).code
+    found = compared(bench, "plain", "titled")["summaries"]
+    assert ["row", 6, 5] == [found["matched_by"], found["counts"]["changed"], len(found["shown"])]
+
+
+def test_a_plan_that_is_gone_is_told(bench: Bench) -> None:
+    """The figures stand without it."""
+    corpus = bench.corpus(texts(10))
+    for name in ("one", "two"):
+        spec(bench, name)
+        assert 0 == run(bench, name, corpus).code
+    [record] = bench.home.glob("checkpoints/two-*/seed-0/corpora/*/plan.json")
+    record.unlink()
+    found = compared(bench, "one", "two")
+    assert found["summaries"] is None
+    assert ("summaries", "B", None, None) in left_out(found)
+    assert "ttft_p50" in verdicts(found)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def test_the_screen_is_a_hundred_columns_wide(bench: Bench) -> None:
+    """With all that there is to tell, and both conditions with their values."""
+    corpus = bench.corpus([*texts(30), ""])
+    spec(bench, "one")
+    spec(bench, "two", decode_tokens_per_s=100)
+    assert 0 == run(bench, "one", corpus, "--release", "2026-12-01 of the spec").code
+    assert 0 == run(bench, "two", corpus, "--release", "v2").code
+    conditions = ["--fail-if", "ttft_p95 > +10%", "--fail-if", "rows_failed > 0.5%", "--price", "2.5"]
+    result = bench.run("compare", "one", "two", *conditions)
+    assert 3 == result.code
+    lines = result.out.splitlines()
+    assert [] == [line for line in lines if len(line) > 100]
+    assert len(lines) < 45
+    assert "release 2026-12-01 of the spec" in result.out
+    for said in (
+        "settings that differ",
+        "whole run",
+        "requests of 0–1K",
+        "30 pairs",
+        "left out",
+        "cost_per_1000",
+    ):
+        assert said in result.out
+    [holding] = [line for line in lines if "ttft_p95 > +10%: holds of 0–1K: A " in line]
+    assert "(worse)" in " ".join(lines[lines.index(holding) :])
+    assert "rows_failed > 0.5%: does not hold: A 0%, B 0%" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["one", "nobody"], 78, "there is no job 'nobody'"),
+        (["one", "one", "--fail-if", "ttft > 1"], 2, "Did you mean"),
+        (["one", "one", "--fail-if", "ttft_p95@9K > 1"], 2, "there is no group '9K'"),
+        (["one", "corpus.parquet"], 2, "are a file and none"),
+        (["corpus.parquet", "corpus.parquet"], 78, "no bench file"),
+    ],
+)
+def test_what_can_not_be_compared_is_said(bench: Bench, arguments: list[str], code: int, said: str) -> None:
+    """With its exit code, and in the JSON line, too."""
+    corpus = bench.corpus(texts(10))
+    spec(bench, "one")
+    assert 0 == run(bench, "one", corpus).code
+    words = [str(corpus) if word == "corpus.parquet" else word for word in arguments]
+    result = bench.run("compare", *words, "--json")
+    assert code == result.code
+    assert said in result.err
+    assert code == result.json["exit_code"]
+
+
+def test_comparing_changes_nothing(bench: Bench) -> None:
+    """No file of the workspace is another one after it, and none is new."""
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in bench.home.rglob("*") if path.is_file()}
+
+    corpus = bench.corpus(texts(10))
+    for name in ("one", "two"):
+        spec(bench, name)
+        assert 0 == run(bench, name, corpus).code
+    before = files()
+    assert 0 == bench.run("compare", "one", "two").code
+    assert before == files()
+
+
+def test_a_release_is_a_name_alone(bench: Bench) -> None:
+    """In the record, in status and for `resume`, and the job stays the same."""
+    corpus = bench.corpus(texts(5))
+    first = bench.submit(corpus)
+    second = bench.submit(corpus, "--release", "v7 of the prompt")
+    assert [first.json["job_id"], 0] == [second.json["job_id"], second.json["rows"]["computed"]]
+    assert "release:   v7 of the prompt" in bench.run("status", first.json["job_id"]).out
+    assert "v7 of the prompt" == bench.run("status", "--json").json[0]["release"]
+    assert 0 == bench.run("resume", first.json["job_id"]).code
+    assert "v7 of the prompt" == batchrun.status(home=bench.home)[0].release
+    assert "v8" == batchrun.submit(corpus, home=bench.home, release="v8").release
+    for name in ("", " ", "a\nb"):
+        with pytest.raises(UsageError, match="release is"):
+            batchrun.submit(corpus, home=bench.home, release=name)
