@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from batchrun.cli.console import duration
+from batchrun.clock import duration
 from batchrun.errors import ExitCode
 from batchrun.insight.bench import BenchEnd, BenchReporter
 from batchrun.insight.bench_cells import CacheState, Cell, CellResult, CellStatus, size_text
