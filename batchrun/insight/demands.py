@@ -55,7 +55,7 @@ def decode(evidence: Evidence) -> Finding | None:
     told = [
         _growth_text(growth, 0.0 if time is None else time.running),
         spread(alike, "tpot_ms", "the time of an output token"),
-        spread(enough(evidence.by_length), "tpot_ms", "over lengths of input it"),
+        spread(enough(evidence.by_length), "tpot_ms", "over lengths of input the time of an output token"),
     ]
     return Finding(
         name=Bottleneck.DECODE,

@@ -23,7 +23,7 @@ EVIDENCE: dict[Callable[..., RunFacts], str] = {
     scenes.prefill: r"reading takes 8\d% of 79 s .* prefill p50 goes from 2\d\d ms \(0–1K, n=36\) to \d\d\d ms "
     r"\(8K–32K, n=29\); the time of an output token p50 goes from 22\d ms .* to 22\d ms \(8K–32K, n=29\)",
     scenes.decode: r"writing takes .* at 6\d running sequences the interval between tokens grows as the \d\.\d\dth power of "
-    r"their number; over lengths of input it p50 goes from 42 ms \(0–1K, n=450\) to 48 ms \(1K–8K, n=30\)",
+    r"their number; over lengths of input the time of an output token p50 goes from 42 ms \(0–1K, n=450\) to 48 ms \(1K–8K, n=30\)",
     scenes.interference: r"of 400 requests 389 wrote while one of 29 prompts of 4,096 tokens or more was read, 16,034 a "
     r"step in 846 ms; the interval between their tokens is 40 ms",
     scenes.kv_cache: r"the KV cache was over 90 % full for \d\d% of the time; \d+ preemptions, of \d\d of 300 requests; 2\d% of",
