@@ -66,8 +66,7 @@ def _windows(found: "Capacity") -> list[str]:
     if read is None or written is None:
         return []
     width = duration(found.windows[0].seconds)
-    span = sum(one.seconds for one in found.windows) / found.windows[0].seconds
-    mean = [total / span for total in _sums(found)]
+    mean = [total / len(found.windows) for total in _sums(found)]
     rows = [
         ("tokens in windows of " + width, "mean", "peak", "peak begins"),
         ("  prefill", f"{mean[0]:,.0f}", f"{read.prefill_tokens:,}", f"after {duration(read.start_seconds)}"),
@@ -225,7 +224,8 @@ def _ways_to_fit(found: "Capacity") -> list[str]:
                 f"{limit.tokens:,} tokens less to read, {duration(limit.seconds)}"
             )
     if too_much.output is None:
-        lines.append("  it does not fit with shorter outputs alone")
+        told = "it does not fit with shorter outputs alone"
+        lines.append(f"  {told if found.by_profile else 'what shorter outputs save is told with a profile'}")
     else:
         out = too_much.output
         lines.append(

@@ -107,9 +107,6 @@ def capacity(found: Found, question: Question) -> Capacity:
     """The answers, from what is known; nothing is read."""
     load, speed, overhead = found.load, found.speed, found.overhead
     windows = token_windows(found.totals)
-    whole = [
-        one for one in windows if one.seconds == windows[0].seconds
-    ]  # the last is short, and no peak of a rate
     seconds, at_work = question.window_seconds, question.replicas or 1
     wanted = None if seconds is None else needed(seconds, load, speed, overhead)
     numbers = {*USUAL, at_work, *_told(wanted)}
@@ -123,8 +120,8 @@ def capacity(found: Found, question: Question) -> Capacity:
         outputs_known=load.outputs_known,
         measured=found.measured,
         windows=tuple(windows),
-        peak_prefill=max(whole, key=lambda one: one.prefill_tokens, default=None),
-        peak_decode=max(whole, key=lambda one: one.decode_tokens, default=None),
+        peak_prefill=max(windows, key=lambda one: one.prefill_tokens, default=None),
+        peak_decode=max(windows, key=lambda one: one.decode_tokens, default=None),
         by_profile=found.by_profile,
         by_speed=speed.took(load),
         overhead=overhead,

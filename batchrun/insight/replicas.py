@@ -117,8 +117,8 @@ def running_seconds(window: float, number: int, load: Load, speed: Speed, overhe
 
 @dataclass(frozen=True, kw_only=True)
 class Needed:
-    """The fewest replicas that end in `seconds`; with one lost and nobody new, too. None: however many there are,
-    planning and loading alone take too long.
+    """The fewest replicas that end in `seconds`; with one lost and nobody new, too. None: not even one for each document,
+    since each plans and loads.
     """
 
     seconds: float
@@ -138,7 +138,7 @@ def needed(seconds: float, load: Load, speed: Speed, overhead: Overhead) -> Need
 
 
 def _fewest(seconds: float, load: Load, speed: Speed, overhead: Overhead, *, lost: bool) -> int | None:
-    for number in range(1, MOST_REPLICAS + 1):
+    for number in range(1, min(MOST_REPLICAS, max(1, round(load.documents))) + 1):
         found = replicas(number, load, speed, overhead)
         assert found is not None, "a speed is known"
         ends = found.seconds_reduced if lost else found.seconds
