@@ -217,5 +217,7 @@ def _summaries(found: "ChangedSummaries") -> Iterator[str]:
 
 
 def _wrapped(text: str, first: str = "", following: str | None = None) -> list[str]:
+    """Without what a terminal would obey: summaries are what a model made of what somebody wrote."""
     later = first + "  " if following is None else following
+    text = "".join(letter if letter.isprintable() else "�" for letter in text)
     return wrap(text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 import batchrun
+from batchrun.cli.compare_text import render
 from batchrun.engines.lead import LeadEngine
 from batchrun.errors import InterruptedRunError, UsageError
+from batchrun.insight.changed_summaries import ChangedSummaries, ChangedSummary, SummaryCounts
+from batchrun.insight.comparison import Comparison
+from batchrun.insight.sides import Side
 from batchrun.records import Completion, ErrorType, FinishReason
 from tests.commands import Bench, Result, set_engine, texts
 
@@ -250,6 +254,18 @@ def test_changed_summaries_are_counted_and_shown(bench: Bench) -> None:
     assert 3 == gate.code
     assert "summaries of 10 texts in both: 10 changed, 2 only in A, 1 only in B" in gate.out
     assert "… 5 more (--show)" in gate.out
+
+
+def test_a_summary_commands_no_terminal() -> None:
+    """What a model repeats of a document is shown, not obeyed."""
+    one = ChangedSummary(place="a row 0", doc_id="\x1b[2J", before="", after="", words="{+\x1b]0;title\x07+}")
+    counts = SummaryCounts(changed=1)
+    side = Side(name="run", state="complete", started_at="", engine=None, settings={})
+    shown = ChangedSummaries(matched_by="text", counts=counts, shown=(one,))
+    found = Comparison(kind="run", a=side, b=side, settings=(), figures=(), exclusions=(), summaries=shown)
+    text = render(found)
+    assert "{+�]0;title�+}" in text
+    assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_jobs_with_other_columns_are_matched_by_row(bench: Bench) -> None:
