@@ -25,6 +25,7 @@ COMMANDS = {
     "resume": "continue a job from its spool, without the corpus",
     "status": "jobs, while they run or after",
     "results": "publish what there is, now; list failures",
+    "report": "a run on one page: speed, time, cost, rows, documents",
     "verify": "read every file of a job and check every promise",
     "calibrate": "measure the engine here, for estimates and for the spec",
     "gc": "take away what no recent run needs any more",
