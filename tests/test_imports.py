@@ -90,7 +90,7 @@ LIBRARIES = {
     "airflow": (("integrations.airflow",), False),
     "prometheus_client": (("telemetry.metrics_file",), False),
     "pynvml": (("telemetry.gpus",), True),
-    "matplotlib": (("insight.pictures",), True),
+    "matplotlib": (("insight.pictures",), False),
 }
 
 HEAVY = {

@@ -79,9 +79,9 @@ def drawing(label: str, *, rows: int = 1, height: float = 2.2, kind: str = "char
 
 
 def _inlined(svg: str, label: str, kind: str) -> str:
-    """The `svg` element alone, as wide as where it stands, without ids that another picture has, too."""
+    """The `svg` element alone, as wide as where it stands, without ids that another picture has, too, and without style for the whole page."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"font: [^;\"]*?([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
     for color, name in _VARIABLES.items():
