@@ -7,6 +7,7 @@ from batchrun.insight.pictures import (
     MUTED,
     SERIES,
     drawing,
+    few_log_ticks,
     legend,
     number_ticks,
     percent,
@@ -33,6 +34,9 @@ PHASE_COLORS = {
     "publishing": SERIES[2],
     "other": SERIES[6],
 }
+DASHES = (0, (4, 3))
+WIDER = 1.6
+"""By this at most the axes reach beyond what has happened."""
 FEWEST_POINTS = 8
 """Of a scatter."""
 
@@ -60,28 +64,31 @@ def charts(report: Report) -> dict[str, str]:
 
 
 def progress(report: Report) -> str:
-    course, foretold = report.course, report.foretold
+    """A run that ended long before its prediction is drawn large, and the prediction as far as that goes."""
+    course, to_run, estimated = (
+        report.course,
+        report.foretold.documents_to_run,
+        report.foretold.estimated_seconds,
+    )
     begin = report.phases.planning + report.phases.loading
+    moments, done = [begin, *course.seconds], [0, *course.documents]
+    longest = max(moments[-1], min(begin + (estimated or 0), WIDER * moments[-1]))
+    highest = max(done[-1], (longest - begin) / estimated * to_run if estimated else 0)
     with drawing("documents done over time") as picture:
         [axes] = picture.axes
-        moments, done = [begin, *course.seconds], [0, *course.documents]
         axes.fill_between(moments, done, color=SERIES[0], alpha=0.18, linewidth=0)
         axes.plot(moments, done, color=SERIES[0], label="done")
         if course.failed[-1]:
             axes.plot(moments, [0, *course.failed], color=SERIES[3], label="of these failed")
-        if foretold.estimated_seconds:
-            axes.plot(
-                [begin, begin + foretold.estimated_seconds],
-                [0, foretold.documents_to_run],
-                color=MUTED,
-                linestyle=(0, (4, 3)),
-                linewidth=1.2,
-                label="as predicted",
-            )
-        axes.axhline(foretold.documents_to_run, color=INK, linewidth=0.8, label="to run")
+        if estimated:
+            ends = [begin, begin + estimated], [0, to_run]
+            axes.plot(*ends, color=MUTED, linestyle=DASHES, linewidth=1.2, label="as predicted")
+        if to_run < WIDER * highest:
+            axes.axhline(to_run, color=INK, linewidth=0.8, label="to run")
         axes.set_ylabel("documents")
         number_ticks(axes)
-        time_ticks(axes, max(moments[-1], begin + (foretold.estimated_seconds or 0)), moments[-1])
+        axes.set_ylim(0, 1.05 * (to_run if to_run < WIDER * highest else highest))
+        time_ticks(axes, longest, moments[-1])
         legend(axes)
     return picture.svg
 
@@ -110,7 +117,7 @@ def speed(report: Report) -> str:
             axes.stairs(rates, _edges(report), color=color, linewidth=1.3, label=f"{name}")
             if most:
                 axes.axhline(
-                    most, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"{name} alone, as calibrated"
+                    most, color=INK, linewidth=1, linestyle=DASHES, label=f"{name} alone, as calibrated"
                 )
             axes.set_ylabel("tokens/s")
             number_ticks(axes)
@@ -124,7 +131,7 @@ def speed(report: Report) -> str:
                 linewidth=1.3,
                 label="both, of the ceiling",
             )
-            axes.axhline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+            axes.axhline(1, color=INK, linewidth=1, linestyle=DASHES)
             axes.set_ylabel("share")
             number_ticks(axes, percent)
             legend(axes)
@@ -141,7 +148,7 @@ def engine(report: Report) -> str:
         )
         if "max_num_seqs" in limits:
             running.axhline(
-                limits["max_num_seqs"], color=INK, linewidth=1, linestyle=(0, (4, 3)), label="max_num_seqs"
+                limits["max_num_seqs"], color=INK, linewidth=1, linestyle=DASHES, label="max_num_seqs"
             )
         number_ticks(running)
         cache.stairs(
@@ -238,10 +245,7 @@ def quality(report: Report) -> str:
                 axes.scatter(x, y, s=9, color=color, alpha=0.6, linewidths=0, label=label)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(short)
-            axis.set_minor_formatter(lambda *_: "")
-        axes.tick_params(which="minor", length=0)
+        few_log_ticks(axes)
         axes.set_xlabel("machine seconds of a document")
         axes.set_ylabel("tokens read for each written")
         legend(axes)

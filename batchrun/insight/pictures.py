@@ -121,6 +121,16 @@ def number_ticks(axes: "Axes", tell: Callable[[float, Any], str] = short) -> Non
     axes.grid(visible=False, axis="x")
 
 
+def few_log_ticks(axes: "Axes") -> None:
+    """On both axes, at 1, 2 and 5 of each power of ten."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(short)
+        axis.set_minor_locator(NullLocator())
+
+
 def time_ticks(axes: "Axes", longest: float, whole: float) -> None:
     """Along the time since the run's start, in the unit that fits a run of `whole` seconds, at round places."""
     from matplotlib.ticker import MultipleLocator

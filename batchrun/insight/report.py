@@ -60,7 +60,9 @@ class Ceiling:
 
 @dataclass(frozen=True, kw_only=True)
 class Foretold:
-    """What was predicted and what happened. `off_by` is a share of the prediction, where all that was to run ran."""
+    """What was predicted and what happened. `off_by` is a share of the prediction; it and the tokens planned are known
+    where all that was to run ran.
+    """
 
     estimated_seconds: float | None
     running_seconds: float
@@ -69,7 +71,6 @@ class Foretold:
     documents_computed: int
     planned_input_tokens: int | None
     input_tokens: int
-    most_output_tokens: int
     output_tokens: int
 
 
@@ -161,7 +162,7 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         phases=phases_of(record, timeline, input_tokens),
         course=course_of(record, timeline, input_tokens),
         ceiling=_ceiling(record, input_tokens),
-        foretold=_foretold(record, documents, facts.job.spec.output.max_tokens),
+        foretold=_foretold(record, documents),
         bill=bill,
         overhead=_overhead(record),
         documents=documents,
@@ -248,16 +249,16 @@ def _ceiling(record: RunRecord, input_tokens: float) -> Ceiling | None:
     )
 
 
-def _foretold(record: RunRecord, documents: Documents | None, max_tokens: int) -> Foretold:
+def _foretold(record: RunRecord, documents: Documents | None) -> Foretold:
+    is_whole = documents is not None and documents.of_run and record.rows.computed >= record.to_run
     return Foretold(
         estimated_seconds=record.estimated_seconds,
         running_seconds=record.seconds.running,
         off_by=_off_by(record),
         documents_to_run=record.to_run,
         documents_computed=record.rows.computed,
-        planned_input_tokens=documents.planned_tokens if documents and documents.of_run else None,
+        planned_input_tokens=documents.planned_tokens if documents and is_whole else None,
         input_tokens=record.tokens.input,
-        most_output_tokens=max_tokens * record.rows.computed,
         output_tokens=record.tokens.output,
     )
 
