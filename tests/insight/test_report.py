@@ -85,10 +85,8 @@ def test_documents_are_linked_to_their_summaries(night: Bench) -> None:
     times = {
         row["key"].hex(): row["ttft_ms"] + row["decode_ms"] for row in pq.read_table(requests).to_pylist()
     }
-    slowest = sorted(times, key=lambda key: times[key], reverse=True)
-    assert times[slowest[0]] / 1000 == pytest.approx(
-        shown[found["lists"]["slowest"][0]]["document"]["seconds"]
-    )
+    slowest = [1000 * shown[key]["document"]["seconds"] for key in found["lists"]["slowest"]]
+    assert sorted(times.values(), reverse=True)[:10] == pytest.approx(slowest)
     assert 10 == len(found["lists"]["slowest"]) == len(found["lists"]["expensive"])
     costs = [shown[key]["machine_seconds"] for key in found["lists"]["expensive"]]
     assert sorted(costs, reverse=True) == costs
