@@ -1,7 +1,7 @@
 """The documents of a run: plan, memo table and request telemetry joined, in memory that does not grow with them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,8 @@ class Listed:
 @dataclass(frozen=True, kw_only=True)
 class Documents:
     """`of_run`: whether these are the documents that the run asked the engine for; else, where it left no request
-    telemetry, all that plan and memo table know. `num_asked` of its documents are in the telemetry.
+    telemetry, all that plan and memo table know. `num_asked` of its documents are in the telemetry. `damages` say which
+    segments were passed over.
     """
 
     of_run: bool
@@ -110,7 +111,8 @@ class Documents:
     planned_tokens: int
     reasons: tuple[Reason, ...]
     buckets: tuple[BucketFacts, ...]
-    listed: tuple[Listed, ...] = field(default=())
+    listed: tuple[Listed, ...] = ()
+    damages: tuple[str, ...] = ()
 
     def of_list(self, name: str) -> list[Listed]:
         """`slowest` and `expensive`, the worst first; `sample`."""
@@ -123,7 +125,8 @@ class Documents:
 def read_documents(facts: RunFacts, plan: PlanRecord) -> Documents:
     """Raises OSError and DatabaseError where a file can not be read, DamageError where the plan is damaged."""
     store = Checkpoints(facts.workspace.job(facts.record.job_id, facts.record.seed), "report", looks=True)
-    return store.read(lambda database, files: _Reading(facts, plan, database, files).documents())
+    found = store.read(lambda database, files: _Reading(facts, plan, database, files).documents())
+    return replace(found, damages=tuple(map(str, store.damages)))
 
 
 Told = dict[tuple[int | None, int | None], dict[str, Any]]

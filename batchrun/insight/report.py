@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from batchrun.errors import DamageError
 from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
 from batchrun.insight.documents import Documents, Listed, read_documents
@@ -147,7 +148,7 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
     """Read all of a run. Raises OSError and DatabaseError where a file can not be read, DamageError for a plan."""
     record, timeline = facts.record, facts.timeline
     plan = read_record(facts.paths)
-    documents = read_documents(facts, plan) if plan else None
+    documents, damage = _documents(facts, plan)
     input_tokens = _mean_input(record)
     bill = bill_of(record, facts.job, whole_seconds(record), price_per_hour)
     texts = _texts(plan, documents)
@@ -157,7 +158,7 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         record=record,
         name=facts.job.name,
         corpus=tuple(plan.inputs if plan else record.corpus),
-        notes=tuple(_notes(facts, nights, documents, texts, has_timeline=timeline.num_rows > 0)),
+        notes=tuple(_notes(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
         rows=_rows(record, documents),
         phases=phases_of(record, timeline, input_tokens),
         course=course_of(record, timeline, input_tokens),
@@ -179,6 +180,19 @@ def plain(report: Report) -> dict[str, Any]:
     return (
         fields | {"lists": lists} | {name: fields["record"][name] for name in ("job_id", "run_id", "state")}
     )
+
+
+def _documents(facts: RunFacts, plan: PlanRecord | None) -> tuple[Documents | None, str]:
+    """What there is, or why there is nothing."""
+    if plan is None and is_retired(facts.paths):
+        return None, "The plan of this corpus was taken away by gc: nothing can be said of single documents."
+    if plan is None:
+        return None, "The corpus is not planned to its end: nothing can be said of single documents."
+    try:
+        found = read_documents(facts, plan)
+    except DamageError as error:
+        return None, f"Nothing can be said of single documents: {error.reason}. {error.hint}"
+    return found, " ".join(f"{damage}." for damage in found.damages)
 
 
 def _mean_input(record: RunRecord) -> float:
@@ -303,7 +317,13 @@ def _night(facts: RunFacts, price_per_hour: float | None) -> Night:
 
 
 def _notes(
-    facts: RunFacts, nights: list[RunFacts], documents: Documents | None, texts: Texts, *, has_timeline: bool
+    facts: RunFacts,
+    nights: list[RunFacts],
+    documents: Documents | None,
+    texts: Texts,
+    damage: str,
+    *,
+    has_timeline: bool,
 ) -> list[str]:
     """What a reader would otherwise ask."""
     record = facts.record
@@ -328,13 +348,7 @@ def _notes(
         > record.seconds.total > 0,
         f"A later run of this corpus is {later[-1] if later else ''}. Rows are told as they stand now.": bool(later),
         f"{missing:,} documents of this run are not shown: they have no verdict yet, or left the corpus since.": missing > 0,
-        _missing_plan(facts): documents is None,
+        damage: bool(damage),
         f"Extractive coverage is not measured: {texts.problem}.": texts.problem is not None,
     }  # fmt: skip
     return [text for text, holds in found.items() if holds]
-
-
-def _missing_plan(facts: RunFacts) -> str:
-    if is_retired(facts.paths):
-        return "The plan of this corpus was taken away by gc: nothing can be said of single documents."
-    return "The corpus is not planned to its end: nothing can be said of single documents."

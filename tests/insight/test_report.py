@@ -232,6 +232,29 @@ def test_a_corpus_that_changed_has_no_coverage(night: Bench) -> None:
     assert 0 < result.json["quality"][0]["num_summaries"]
 
 
+def test_of_a_large_corpus_the_first_rows_are_read(night: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage is that of the documents found there, and it is said of how many."""
+    monkeypatch.setattr("batchrun.insight.sources.FIRST_ROWS", 12)
+    page, result = report(night, "summarize")
+    assert [38, 12] == [result.json["quality"][0][name] for name in ("num_summaries", "num_coverage")]
+    assert "38 summaries, 12 of them with the document's text at hand" in page.text
+
+
+def test_damage_is_said(night: Bench) -> None:
+    """A damaged segment is passed over and left where it is; a damaged plan tells nothing of documents."""
+    [segment] = night.segments()[:1]
+    segment.write_bytes(segment.read_bytes()[:-9] + b"no Parquet")
+    page, result = report(night, "summarize")
+    assert f"segment {segment} is damaged" in page.text
+    assert result.json["rows"]["pending"] > 0
+    assert segment.exists()
+    [plan] = night.home.glob("checkpoints/*/seed-0/corpora/*/carried.parquet")
+    plan.write_bytes(b"no Parquet")
+    page, result = report(night, "summarize")
+    assert f"Nothing can be said of single documents: {plan} is damaged" in page.text
+    assert 39 == result.json["rows"]["ok"]
+
+
 def test_long_documents_are_a_bucket(bench: Bench) -> None:
     """Their calls are theirs: in one line, with the time of all of them."""
     path = bench.write_spec(RATES)
