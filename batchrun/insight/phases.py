@@ -37,13 +37,15 @@ class Phases:
         return float(sum(getattr(self, field.name) for field in fields(self)))
 
 
-def phases_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Phases:
+def phases_of(
+    record: RunRecord, timeline: pa.Table, input_tokens: float, *, has_own_clock: bool = False
+) -> Phases:
     """The time of a run by phase; `timeline` is its own, `input_tokens` the mean of a prompt.
 
-    A simulator's clock may be faster than the run's: the whole is then the sum of the parts.
+    Where the engine has a clock of its own the whole is the sum of the parts, and it is never idle by that clock.
     """
     seconds = record.seconds
-    running = _Running(record, timeline)
+    running = _Running(record, timeline, has_own_clock=has_own_clock)
     reading, writing = running.bound(record.profile, input_tokens) if record.profile else (0.0, 0.0)
     told = reading + writing + running.draining + running.idle
     apart = seconds.planning + seconds.loading + seconds.publishing
@@ -56,20 +58,21 @@ def phases_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Pha
         draining=running.draining,
         idle=running.idle,
         publishing=seconds.publishing,
-        other=max(0.0, seconds.total - apart - seconds.running),
+        other=whole_seconds(record, has_own_clock=has_own_clock) - apart - seconds.running,
     )
 
 
-def whole_seconds(record: RunRecord) -> float:
+def whole_seconds(record: RunRecord, *, has_own_clock: bool) -> float:
     """What `phases_of` comes to in all."""
     seconds = record.seconds
-    return max(seconds.total, seconds.planning + seconds.loading + seconds.running + seconds.publishing)
+    parts = seconds.planning + seconds.loading + seconds.running + seconds.publishing
+    return parts if has_own_clock else max(seconds.total, parts)
 
 
 class _Running:
     """The intervals that end with the samples of a timeline, as far as the engine ran in them."""
 
-    def __init__(self, record: RunRecord, timeline: pa.Table) -> None:
+    def __init__(self, record: RunRecord, timeline: pa.Table, *, has_own_clock: bool) -> None:
         begin = record.seconds.planning + record.seconds.loading
         moments = timeline["seconds"].to_numpy().clip(begin, begin + record.seconds.running)
         spent = np.diff(moments, prepend=begin)
@@ -78,7 +81,7 @@ class _Running:
             np.diff(timeline[name].to_numpy(), prepend=0)
             for name in ("prefill_tokens", "decode_tokens", "idle_seconds")
         )
-        idle = np.minimum(idle, spent)
+        idle = np.minimum(idle * (not has_own_clock), spent)
         left = np.concatenate([[1], timeline["waiting_prefill_tokens"].to_numpy()[:-1]])[: len(spent)]
         self._is_draining = (left == 0) & (self._prefill == 0)
         self._busy = spent - idle

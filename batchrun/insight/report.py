@@ -150,7 +150,9 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
     plan = read_record(facts.paths)
     documents, damage = _documents(facts, plan)
     input_tokens = _mean_input(record)
-    bill = bill_of(record, facts.job, whole_seconds(record), price_per_hour)
+    bill = bill_of(
+        record, facts.job, whole_seconds(record, has_own_clock=facts.has_own_clock), price_per_hour
+    )
     texts = _texts(plan, documents)
     shown = tuple(_shown(one, bill, texts) for one in documents.listed) if documents else ()
     nights = runs_of_job(facts)
@@ -160,7 +162,7 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         corpus=tuple(plan.inputs if plan else record.corpus),
         notes=tuple(_notes(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
         rows=_rows(record, documents),
-        phases=phases_of(record, timeline, input_tokens),
+        phases=phases_of(record, timeline, input_tokens, has_own_clock=facts.has_own_clock),
         course=course_of(record, timeline, input_tokens),
         ceiling=_ceiling(record, input_tokens),
         foretold=_foretold(record, documents),
@@ -300,7 +302,7 @@ def _overhead(record: RunRecord) -> Overhead:
 
 
 def _night(facts: RunFacts, price_per_hour: float | None) -> Night:
-    record, seconds = facts.record, whole_seconds(facts.record)
+    record, seconds = facts.record, whole_seconds(facts.record, has_own_clock=facts.has_own_clock)
     return Night(
         run_id=record.run_id,
         started_at=record.started_at,
@@ -344,8 +346,7 @@ def _notes(
         "The engine was not calibrated before this run, so that reading can not be told from writing, nor the speed held "
         "against what the engine reaches. For the next one: batchrun calibrate": bool(record.rows.computed)
         and record.profile is None,
-        "Times of the engine are those of a simulator's clock; planning and publishing are real.": record.seconds.running
-        > record.seconds.total > 0,
+        "Times of the engine are those of a simulator's clock; planning and publishing are real.": facts.has_own_clock,
         f"A later run of this corpus is {later[-1] if later else ''}. Rows are told as they stand now.": bool(later),
         f"{missing:,} documents of this run are not shown: they have no verdict yet, or left the corpus since.": missing > 0,
         damage: bool(damage),

@@ -72,7 +72,7 @@ def test_time_is_shared_out_by_what_the_profile_says_of_the_tokens() -> None:
         "publishing": 4.0,
         "other": 1.0,
     } == seconds(phases)
-    assert 50.0 == phases.total == whole_seconds(RECORD)
+    assert 50.0 == phases.total == whole_seconds(RECORD, has_own_clock=False)
 
 
 def test_without_a_profile_reading_is_not_told_from_writing() -> None:
@@ -102,9 +102,13 @@ def test_an_interval_without_a_token_belongs_to_the_next_that_has_some() -> None
     assert 40.0 == phases_of(RECORD, found, 100).prefill_bound
 
 
-def test_a_clock_that_is_faster_than_the_run_makes_the_whole_longer() -> None:
-    record = replace(RECORD, seconds=replace(RECORD.seconds, total=10.0))
-    assert 49.0 == phases_of(record, KNOWN, 100).total == whole_seconds(record)
+@pytest.mark.parametrize("total", [10.0, 500.0])
+def test_by_a_clock_of_its_own_the_engine_is_never_idle(total: float) -> None:
+    """The whole is the sum of the parts, however long the run took by the machine's clock."""
+    record = replace(RECORD, seconds=replace(RECORD.seconds, total=total))
+    phases = phases_of(record, KNOWN, 100, has_own_clock=True)
+    assert [0.0, 0.0, 49.0] == [phases.idle, phases.other, phases.total]
+    assert 49.0 == whole_seconds(record, has_own_clock=True)
 
 
 def test_the_course_has_rates_by_window() -> None:
