@@ -37,6 +37,8 @@ PHASE_COLORS = {
 DASHES = (0, (4, 3))
 WIDER = 1.6
 """By this at most the axes reach beyond what has happened."""
+MOST_SHARE = 2.0
+"""Of the ceiling, that is drawn: a window of a few tokens says little."""
 FEWEST_POINTS = 8
 """Of a scatter."""
 
@@ -134,6 +136,7 @@ def speed(report: Report) -> str:
             axes.axhline(1, color=INK, linewidth=1, linestyle=DASHES)
             axes.set_ylabel("share")
             number_ticks(axes, percent)
+            axes.set_ylim(0, min(MOST_SHARE, 1.1 * max(1, *course.ceiling_share)))
             legend(axes)
         time_ticks(picture.axes[-1], course.seconds[-1], course.seconds[-1])
     return picture.svg

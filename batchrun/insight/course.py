@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from batchrun.insight.phases import most_running
 from batchrun.profile import Profile
 from batchrun.records import RunRecord
 
@@ -52,6 +53,7 @@ def course_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Cou
     prefill, decode = gained("prefill_tokens"), gained("decode_tokens")
     running = np.add.reduceat(columns["running"], starts) / (ends - starts + 1) if len(ends) else np.array([])
     highest = np.maximum.reduceat(columns["kv_cache_usage"], starts) if len(ends) else np.array([])
+    most = np.maximum.reduceat(most_running(columns["running"]), starts) if len(ends) else np.array([])
     return Course(
         seconds=moments[ends].tolist(),
         documents=columns["documents"][ends].tolist(),
@@ -62,7 +64,7 @@ def course_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Cou
         ceiling_share=[
             _seconds_by(record.profile, read, written, number, input_tokens) / seconds
             for read, written, number, seconds in zip(
-                *(each.tolist() for each in (prefill, decode, running, lasting)), strict=True
+                *(each.tolist() for each in (prefill, decode, most, lasting)), strict=True
             )
         ]
         if record.profile

@@ -9,7 +9,7 @@ import pyarrow as pa
 from batchrun.profile import Profile
 from batchrun.records import RunRecord
 
-Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +69,15 @@ def whole_seconds(record: RunRecord, *, has_own_clock: bool) -> float:
     return parts if has_own_clock else max(seconds.total, parts)
 
 
+def most_running(running: Counts) -> Counts:
+    """For each sample the sequences that ran then or at the one before: at the end of an interval in which outputs
+    were written they may all have ended.
+    """
+    before: Counts = np.concatenate([[0], running[:-1]])[: len(running)]
+    most: Counts = np.maximum(running, before)
+    return most
+
+
 class _Running:
     """The intervals that end with the samples of a timeline, as far as the engine ran in them."""
 
@@ -76,7 +85,7 @@ class _Running:
         begin = record.seconds.planning + record.seconds.loading
         moments = timeline["seconds"].to_numpy().clip(begin, begin + record.seconds.running)
         spent = np.diff(moments, prepend=begin)
-        self._running = timeline["running"].to_numpy()
+        self._running = most_running(timeline["running"].to_numpy())
         self._prefill, self._decode, idle = (
             np.diff(timeline[name].to_numpy(), prepend=0)
             for name in ("prefill_tokens", "decode_tokens", "idle_seconds")

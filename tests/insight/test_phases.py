@@ -117,7 +117,7 @@ def test_the_course_has_rates_by_window() -> None:
     assert [15.0, 25.0, 35.0, 45.0] == course.seconds
     assert [500.0, 100.0, 0.0, 0.0] == course.prefill_tokens_per_second
     assert [0.0, 30.0, 20.0, 1.0] == course.decode_tokens_per_second
-    assert [0.5, 0.4, 0.2, 0.1] == pytest.approx(course.ceiling_share)
+    assert [0.5, 0.4, 0.2, 0.01] == pytest.approx(course.ceiling_share)  # ten ran until the last ended
     assert [] == course_of(RECORD, SCHEMA.empty_table(), 100).seconds
     assert [] == course_of(replace(RECORD, profile=None), KNOWN, 100).ceiling_share
 
