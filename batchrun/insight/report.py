@@ -336,7 +336,7 @@ def _notes(
         "every 30 seconds.": record.state is RunState.RUNNING,
         "The run was killed. What was in flight is not counted, and up to 30 seconds of its timeline and of its "
         "request telemetry are lost.": record.stop_reason == "killed",
-        "This run computed nothing. What is said of documents is said of the corpus as it stands.": not record.rows.computed,
+        "This run has computed no document. What is said of documents is said of the corpus as it stands.": not record.rows.computed,
         "There is no timeline of this run: nothing can be drawn over time.": bool(record.rows.computed)
         and not has_timeline,
         "There is no request telemetry of this run: how long a single document took is not known, and what is said of "

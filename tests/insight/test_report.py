@@ -199,7 +199,7 @@ def test_a_run_that_computed_nothing(night: Bench) -> None:
     """The same submit again: what is said of documents is said of the corpus, and the runs stand side by side."""
     night.submit(night.home / "corpus.parquet", "--max-error-rate", "0.5")
     page, result = report(night, "summarize")
-    assert "This run computed nothing" in page.text
+    assert "This run has computed no document" in page.text
     assert "The last runs of this corpus" in page.text
     assert [38, 0] == [run["computed"] for run in result.json["nights"]]
     first = result.json["nights"][0]["run_id"]
