@@ -38,6 +38,7 @@ import pyarrow.parquet as pq
 
 from batchrun.corpus.corpus import ColumnWishes, open_corpus
 from batchrun.engines.vllm_start import prepare_environment
+from batchrun.insight.quality import share_repeated
 from batchrun.job import Job, open_job
 from batchrun.preparation import find_corpus, plan_settings
 from batchrun.prompts.parts import Splitter, title_of
@@ -50,7 +51,6 @@ from benchmarks.scores import (
     numbers_found,
     percent,
     rouge,
-    share_repeated,
     share_touched,
     telling_words,
 )

@@ -66,13 +66,6 @@ def share_touched(summary: str, telling: Sequence[set[str]]) -> float:
     return sum(not words.isdisjoint(part) for part in telling) / len(telling)
 
 
-def share_repeated(summary: str) -> float:
-    """The share of a summary's runs of four words that stood in it before; 0 where it has none."""
-    words = _WORD.findall(summary.lower())
-    runs = [tuple(words[start : start + 4]) for start in range(len(words) - 3)]
-    return 1 - len(set(runs)) / len(runs) if runs else 0.0
-
-
 def numbers_found(summary: str, document: str) -> tuple[int, int]:
     """How many of a summary's different numbers stand in its document, and how many it has."""
     said = _numbers(summary)

@@ -97,9 +97,20 @@ LIBRARIES = {
     "airflow": (("integrations.airflow",), False),
     "prometheus_client": (("telemetry.metrics_file",), False),
     "pynvml": (("telemetry.gpus",), True),
+    "matplotlib": (("insight.pictures",), False),
 }
 
-HEAVY = {"pyarrow", "duckdb", "numpy", "vllm", "torch", "transformers", "tokenizers", "huggingface_hub"}
+HEAVY = {
+    "pyarrow",
+    "duckdb",
+    "numpy",
+    "vllm",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "huggingface_hub",
+    "matplotlib",
+}
 """What `--help` and `status` must not wait for."""
 
 

@@ -34,7 +34,7 @@ def test_the_batchrun_commands_work_in_their_order(bench: Bench, monkeypatch: py
         result = bench.run(*words)
         assert 0 == result.code, (line, result.err)
         ran += 1
-    assert 33 == ran
+    assert 34 == ran
     assert (bench.home / "so-far.parquet").exists()
     assert (bench.home / "nightly" / "jobs" / "summarize.toml").exists()
 

@@ -27,7 +27,7 @@ COMMANDS = {
     "resume": "continue a job from its spool, without the corpus",
     "status": "jobs, while they run or after",
     "results": "publish what there is, now; list failures",
-    "report": "what a run came to, and what held it up",
+    "report": "a run on one page, and what held it up",
     "verify": "read every file of a job and check every promise",
     "compare": "two runs or two benches: what differs by more than noise",
     "calibrate": "measure the engine here, for estimates and for the spec",

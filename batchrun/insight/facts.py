@@ -35,6 +35,11 @@ class RunFacts:
         return sorted(self.paths.requests.glob(f"{self.record.run_id}.*parquet"))
 
     @property
+    def has_own_clock(self) -> bool:
+        """Whether the engine's time is that of a simulator, which has nothing to do with the machine's."""
+        return self.job.spec.engine.options.get("clock") == "virtual"
+
+    @property
     def scratch(self) -> Path:
         return self.workspace.job(self.record.job_id, self.record.seed).scratch
 

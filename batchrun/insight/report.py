@@ -1,0 +1,355 @@
+"""The report of a run: all that its page and its JSON say, in one record."""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain
+from statistics import mean
+from typing import Any
+
+import msgspec
+
+from batchrun.errors import DamageError
+from batchrun.insight.cost import Bill, bill_of
+from batchrun.insight.course import Course, course_of
+from batchrun.insight.documents import Documents, Listed, read_documents
+from batchrun.insight.facts import RunFacts, runs_of_job
+from batchrun.insight.phases import Phases, phases_of, whole_seconds
+from batchrun.insight.quality import extractive_coverage, share_repeated
+from batchrun.insight.sources import Texts, read_texts
+from batchrun.planning.plan import PlanRecord, is_retired, read_record
+from batchrun.records import RowStatus, RunRecord, RunState
+
+LISTS = ("slowest", "expensive", "repetitive")
+LAST_RUNS = 14
+MOST_REPETITIVE = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A document by itself: what it cost, and how its summary reads. `machine_seconds` are its share of the run's."""
+
+    document: Listed
+    machine_seconds: float
+    cost: float | None
+    compression: float | None
+    repetition: float | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """Means over the summaries of one bucket, or of all, that were looked at one by one."""
+
+    label: str | None
+    num_summaries: int
+    repetition: float
+    num_coverage: int
+    coverage: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
+    """By the profile, in tokens a second: reading alone at the run's mean prompt, and writing alone at its best."""
+
+    calibrated_at: str
+    device: str
+    mean_input_tokens: float
+    prefill_tokens_per_second: float
+    decode_tokens_per_second: float
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foretold:
+    """What was predicted and what happened. `off_by` is a share of the prediction; it and the tokens planned are known
+    where all that was to run ran.
+    """
+
+    estimated_seconds: float | None
+    running_seconds: float
+    off_by: float | None
+    documents_to_run: int
+    documents_computed: int
+    planned_input_tokens: int | None
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overhead:
+    """What was computed beside the work: shares of the prompt tokens computed; `cached_share` of those asked for."""
+
+    padding_share: float
+    recomputed_tokens: int
+    recomputed_share: float
+    cached_tokens: int
+    cached_share: float
+    num_preemptions: int
+    num_slices: int
+    num_steps: int
+    starved_steps: int
+    num_engine_deaths: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Night:
+    """Another run of the same job and corpus, or this one."""
+
+    run_id: str
+    started_at: str
+    state: RunState
+    computed: int
+    reused: int
+    failed: int
+    machine_seconds: float
+    documents_per_hour: float | None
+    ceiling_share: float | None
+    off_by: float | None
+    cost: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """`notes` say in words what is missing, and why. `rows` are those of the corpus by status."""
+
+    record: RunRecord
+    name: str
+    corpus: tuple[str, ...]
+    notes: tuple[str, ...]
+    rows: dict[str, int]
+    phases: Phases
+    course: Course
+    ceiling: Ceiling | None
+    foretold: Foretold
+    bill: Bill
+    overhead: Overhead
+    documents: Documents | None
+    shown: tuple[Shown, ...]
+    quality: tuple[Quality, ...]
+    nights: tuple[Night, ...]
+
+    def of_list(self, name: str) -> list[Shown]:
+        """`slowest`, `expensive`, `repetitive`: the worst first; `sample`."""
+        if name == "repetitive":
+            found = [one for one in self.shown if "sample" in one.document.lists and one.repetition]
+            return sorted(found, key=lambda one: one.repetition or 0.0, reverse=True)[:MOST_REPETITIVE]
+        order = [one.key for one in self.documents.of_list(name)] if self.documents else []
+        by_key = {one.document.key: one for one in self.shown}
+        return [by_key[key] for key in order]
+
+    @property
+    def told(self) -> list[Shown]:
+        """Each document of a list but the sample, once."""
+        lists = chain.from_iterable(map(self.of_list, LISTS))
+        return list({one.document.key: one for one in lists}.values())
+
+
+def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
+    """Read all of a run. Raises OSError and DatabaseError where a file can not be read, DamageError for a plan."""
+    record, timeline = facts.record, facts.timeline
+    plan = read_record(facts.paths)
+    documents, damage = _documents(facts, plan)
+    input_tokens = _mean_input(record)
+    bill = bill_of(
+        record, facts.job, whole_seconds(record, has_own_clock=facts.has_own_clock), price_per_hour
+    )
+    texts = _texts(plan, documents)
+    shown = tuple(_shown(one, bill, texts) for one in documents.listed) if documents else ()
+    nights = runs_of_job(facts)
+    return Report(
+        record=record,
+        name=facts.job.name,
+        corpus=tuple(plan.inputs if plan else record.corpus),
+        notes=tuple(_notes(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
+        rows=_rows(record, documents),
+        phases=phases_of(record, timeline, input_tokens, has_own_clock=facts.has_own_clock),
+        course=course_of(record, timeline, input_tokens),
+        ceiling=_ceiling(record, input_tokens),
+        foretold=_foretold(record, documents),
+        bill=bill,
+        overhead=_overhead(record),
+        documents=documents,
+        shown=shown,
+        quality=tuple(_quality(shown)),
+        nights=tuple(_night(each, price_per_hour) for each in nights[-LAST_RUNS:]),
+    )
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """The same for a script: shares as shares, times in seconds; the run's record as `status --json` has it."""
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    lists = {name: [one.document.key for one in report.of_list(name)] for name in LISTS}
+    return (
+        fields | {"lists": lists} | {name: fields["record"][name] for name in ("job_id", "run_id", "state")}
+    )
+
+
+def _documents(facts: RunFacts, plan: PlanRecord | None) -> tuple[Documents | None, str]:
+    """What there is, or why there is nothing."""
+    if plan is None and is_retired(facts.paths):
+        return None, "The plan of this corpus was taken away by gc: nothing can be said of single documents."
+    if plan is None:
+        return None, "The corpus is not planned to its end: nothing can be said of single documents."
+    try:
+        found = read_documents(facts, plan)
+    except DamageError as error:
+        return None, f"Nothing can be said of single documents: {error.reason}. {error.hint}"
+    return found, " ".join(f"{damage}." for damage in found.damages)
+
+
+def _mean_input(record: RunRecord) -> float:
+    """Of a prompt: a document in parts has several, none longer than the context."""
+    mean_document = record.tokens.input / record.rows.computed if record.rows.computed else 1.0
+    return min(mean_document, float(record.limits.get("max_model_len", mean_document)))
+
+
+def _texts(plan: PlanRecord | None, documents: Documents | None) -> Texts:
+    if plan is None or documents is None:
+        return Texts()
+    return read_texts(plan, {one.plan_row for one in documents.listed if one.is_ok})
+
+
+def _shown(one: Listed, bill: Bill, texts: Texts) -> Shown:
+    text, seconds = texts.of_row.get(one.plan_row), one.share * bill.machine_hours * 3600
+    return Shown(
+        document=one,
+        machine_seconds=seconds,
+        cost=bill.cost_of(seconds),
+        compression=one.compression,
+        repetition=share_repeated(one.summary) if one.summary else None,
+        coverage=extractive_coverage(one.summary, text) if one.summary and text else None,
+    )
+
+
+def _quality(shown: tuple[Shown, ...]) -> list[Quality]:
+    """Of the sample as a whole, then of its buckets."""
+    sample = [one for one in shown if "sample" in one.document.lists and one.repetition is not None]
+    labels = list(dict.fromkeys(one.document.bucket for one in sample))
+    return [_quality_of(None, sample), *(_quality_of(label, sample) for label in labels)] if sample else []
+
+
+def _quality_of(label: str | None, sample: list[Shown]) -> Quality:
+    own = [one for one in sample if label in (None, one.document.bucket)]
+    covered = [one.coverage for one in own if one.coverage is not None]
+    return Quality(
+        label=label,
+        num_summaries=len(own),
+        repetition=mean(one.repetition or 0.0 for one in own),
+        num_coverage=len(covered),
+        coverage=mean(covered) if covered else None,
+    )
+
+
+def _rows(record: RunRecord, documents: Documents | None) -> dict[str, int]:
+    """As plan and memo table have them now; without a plan as the run left them."""
+    if documents is None:
+        rows = record.rows
+        return {"ok": rows.ok, "failed": rows.failed, "skipped": rows.skipped, "pending": rows.pending}
+    counts: Counter[str] = Counter()
+    for reason in documents.reasons:
+        counts[reason.status] += reason.num_rows
+    return {status.value: counts[status] for status in RowStatus}
+
+
+def _ceiling(record: RunRecord, input_tokens: float) -> Ceiling | None:
+    profile = record.profile
+    if profile is None:
+        return None
+    return Ceiling(
+        calibrated_at=profile.calibrated_at,
+        device=profile.of.device,
+        mean_input_tokens=input_tokens,
+        prefill_tokens_per_second=profile.prefill_rate(max(1.0, input_tokens)),
+        decode_tokens_per_second=profile.best_decode_rate,
+        share=record.metrics.ceiling_share,
+    )
+
+
+def _foretold(record: RunRecord, documents: Documents | None) -> Foretold:
+    is_whole = documents is not None and documents.of_run and record.rows.computed >= record.to_run
+    return Foretold(
+        estimated_seconds=record.estimated_seconds,
+        running_seconds=record.seconds.running,
+        off_by=_off_by(record),
+        documents_to_run=record.to_run,
+        documents_computed=record.rows.computed,
+        planned_input_tokens=documents.planned_tokens if documents and is_whole else None,
+        input_tokens=record.tokens.input,
+        output_tokens=record.tokens.output,
+    )
+
+
+def _off_by(record: RunRecord) -> float | None:
+    if not record.estimated_seconds or not record.to_run or record.rows.computed < record.to_run:
+        return None
+    return record.seconds.running / record.estimated_seconds - 1
+
+
+def _overhead(record: RunRecord) -> Overhead:
+    tokens, metrics = record.tokens, record.metrics
+    return Overhead(
+        padding_share=metrics.padding_share,
+        recomputed_tokens=tokens.recomputed,
+        recomputed_share=tokens.recomputed / max(1, tokens.input - tokens.cached + tokens.recomputed),
+        cached_tokens=tokens.cached,
+        cached_share=tokens.cached / max(1, tokens.input),
+        num_preemptions=metrics.num_preemptions,
+        num_slices=metrics.num_slices,
+        num_steps=metrics.num_steps,
+        starved_steps=metrics.starved_steps,
+        num_engine_deaths=metrics.num_engine_deaths,
+    )
+
+
+def _night(facts: RunFacts, price_per_hour: float | None) -> Night:
+    record, seconds = facts.record, whole_seconds(facts.record, has_own_clock=facts.has_own_clock)
+    return Night(
+        run_id=record.run_id,
+        started_at=record.started_at,
+        state=record.state,
+        computed=record.rows.computed,
+        reused=record.rows.reused,
+        failed=record.rows.failed,
+        machine_seconds=seconds,
+        documents_per_hour=3600 * record.rows.computed / seconds if seconds else None,
+        ceiling_share=record.metrics.ceiling_share,
+        off_by=_off_by(record),
+        cost=bill_of(record, facts.job, seconds, price_per_hour).cost,
+    )
+
+
+def _notes(
+    facts: RunFacts,
+    nights: list[RunFacts],
+    documents: Documents | None,
+    texts: Texts,
+    damage: str,
+    *,
+    has_timeline: bool,
+) -> list[str]:
+    """What a reader would otherwise ask."""
+    record = facts.record
+    later = [night.record.run_id for night in nights if night.record.started_at > record.started_at]
+    missing = documents.num_asked - documents.num_documents if documents and documents.of_run else 0
+    found = {
+        f"The run goes on. These are its figures of {record.updated_at}; its timeline and request telemetry are written "
+        "every 30 seconds.": record.state is RunState.RUNNING,
+        "The run was killed. What was in flight is not counted, and up to 30 seconds of its timeline and of its "
+        "request telemetry are lost.": record.stop_reason == "killed",
+        "This run has computed no document. What is said of documents is said of the corpus as it stands.": not record.rows.computed,
+        "There is no timeline of this run: nothing can be drawn over time.": bool(record.rows.computed)
+        and not has_timeline,
+        "There is no request telemetry of this run: how long a single document took is not known, and what is said of "
+        "documents is said of the corpus as it stands.": bool(record.rows.computed)
+        and documents is not None
+        and not documents.of_run,
+        "The engine was not calibrated before this run, so that reading can not be told from writing, nor the speed held "
+        "against what the engine reaches. For the next one: batchrun calibrate": bool(record.rows.computed)
+        and record.profile is None,
+        "Times of the engine are those of a simulator's clock; planning and publishing are real.": facts.has_own_clock,
+        f"A later run of this corpus is {later[-1] if later else ''}. Rows are told as they stand now.": bool(later),
+        f"{missing:,} documents of this run are not shown: they have no verdict yet, or left the corpus since.": missing > 0,
+        damage: bool(damage),
+        f"Extractive coverage is not measured: {texts.problem}.": texts.problem is not None,
+    }  # fmt: skip
+    return [text for text, holds in found.items() if holds]

@@ -1,0 +1,298 @@
+"""`batchrun report`: right against runs that are known, and there whatever became of the run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from batchrun.errors import InterruptedRunError
+from batchrun.insight import page as pages
+from tests.commands import Bench, texts
+from tests.insight.pages import RATES, report, simulate
+
+HOSTILE = (
+    '<script>document.title = "broken"</script></table></svg></style><img src=x onerror=alert(1)> & more'
+)
+
+
+def run_record(bench: Bench) -> Path:
+    [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
+    return path
+
+
+def remove(bench: Bench, pattern: str) -> None:
+    found = list(bench.home.glob(f"checkpoints/*/seed-0/corpora/*/{pattern}"))
+    assert found
+    for path in found:
+        path.unlink()
+
+
+@pytest.fixture
+def night(bench: Bench) -> Bench:
+    """40 texts: one of them twice, one empty, one too long; run on a simulator that was calibrated."""
+    corpus = texts(38)
+    corpus += [corpus[3], "", "word " * 700]
+    assert 0 == simulate(bench, bench.corpus(corpus), "--max-error-rate", "0.5").code
+    return bench
+
+
+def test_figures_are_those_of_the_run(night: Bench) -> None:
+    """Rows, tokens, lengths and reasons against the output; time and cost against the record."""
+    _, result = report(night, "summarize", "--price", "3.6")
+    found, output = result.json, night.output()
+    record = json.loads(run_record(night).read_bytes())
+    assert {"ok": 39, "failed": 1, "skipped": 1, "pending": 0} == found["rows"]
+    ok = [row for row in output if row["status"] == "ok"]
+    once = list({row["input_hash"]: row for row in ok}.values())
+    [bucket] = found["documents"]["buckets"]
+    assert (38, 38, "0–1K") == (bucket["num_documents"], bucket["num_ok"], bucket["label"])
+    assert sum(row["input_tokens"] for row in once) == bucket["input"]["total"]
+    assert sum(row["output_tokens"] for row in once) == bucket["output"]["total"]
+    assert max(row["input_tokens"] for row in once) == bucket["input"]["highest"]
+    lengths = sorted(row["output_tokens"] for row in once)
+    assert lengths[18] == bucket["output"]["p50"]
+    assert sum("capped" in row["flags"] for row in once) == bucket["num_capped"]
+    assert sum(row["kept_tokens"] for row in once) / sum(lengths) == pytest.approx(bucket["compression"])
+    assert 1.0 == pytest.approx(bucket["share"])
+    reasons = {reason["error_type"]: reason for reason in found["documents"]["reasons"]}
+    assert {None, "empty_text", "prompt_too_long"} == set(reasons)
+    [example] = reasons["prompt_too_long"]["examples"]
+    assert "40" == example["doc_id"]
+    assert example["place"].endswith("corpus.parquet row 40")
+    assert "tokens" in example["error"]
+    seconds = record["seconds"]
+    whole = seconds["planning"] + seconds["loading"] + seconds["running"] + seconds["publishing"]
+    assert whole == pytest.approx(sum(found["phases"].values()))
+    assert sum(found["phases"].values()) / 1000 == pytest.approx(found["bill"]["cost"])
+    assert found["bill"]["cost"] / 38 == pytest.approx(found["bill"]["cost_per_document"])
+    per_million = found["bill"]["cost"] * 1e6 / record["tokens"]["input"]
+    assert per_million == pytest.approx(found["bill"]["cost_per_million_input"])
+    assert found["phases"]["prefill_bound"] > 0 < found["phases"]["decode_bound"]
+    assert seconds["running"] / record["estimated_seconds"] - 1 == pytest.approx(found["foretold"]["off_by"])
+    assert record["metrics"]["ceiling_share"] == found["ceiling"]["share"]
+    assert record["tokens"]["input"] == found["foretold"]["planned_input_tokens"]
+
+
+def test_documents_are_linked_to_their_summaries(night: Bench) -> None:
+    """The slowest and the most expensive, with cost beside quality; a summary's words are the document's."""
+    page, result = report(night, "summarize", "--price", "3.6")
+    found = result.json
+    by_key = {row["input_hash"]: row for row in night.output() if row["status"] == "ok"}
+    shown = {one["document"]["key"]: one for one in found["shown"]}
+    [requests] = night.home.glob("checkpoints/*/seed-0/corpora/*/requests/*.parquet")
+    times = {
+        row["key"].hex(): row["ttft_ms"] + row["decode_ms"] for row in pq.read_table(requests).to_pylist()
+    }
+    slowest = [1000 * shown[key]["document"]["seconds"] for key in found["lists"]["slowest"]]
+    assert sorted(times.values(), reverse=True)[:10] == pytest.approx(slowest)
+    assert 10 == len(found["lists"]["slowest"]) == len(found["lists"]["expensive"])
+    costs = [shown[key]["machine_seconds"] for key in found["lists"]["expensive"]]
+    assert sorted(costs, reverse=True) == costs
+    whole = sum(found["phases"].values())
+    assert whole == pytest.approx(sum(one["machine_seconds"] for one in found["shown"]), 0.01)
+    for key in found["lists"]["slowest"] + found["lists"]["expensive"]:
+        one, row = shown[key], by_key[key]
+        assert row["summary"] == one["document"]["summary"]
+        assert row["kept_tokens"] / row["output_tokens"] == pytest.approx(one["compression"])
+        assert one["coverage"] > 0.8
+        assert page.tree.css_matches(f'a[href="#doc-{key}"]')
+        assert page.tree.css_matches(f'article[id="doc-{key}"]')
+        assert " ".join(row["summary"].split()) in page.text
+    assert 2 == max(one["document"]["num_rows"] for one in found["shown"])
+
+
+def test_the_page_has_the_figures_of_the_json(night: Bench) -> None:
+    """Each, as the page writes it."""
+    page, result = report(night, "summarize", "--price", "3.6")
+    found, cells, cards = result.json, page.cells(), page.cards()
+    bill, foretold = found["bill"], found["foretold"]
+    assert {
+        "documents computed": "38",
+        "rows with a summary": "39",
+        "time": pages.time(sum(found["phases"].values())),
+        "tokens read": pages.number(found["record"]["tokens"]["input"]),
+        "tokens written": pages.number(found["record"]["tokens"]["output"]),
+        "of the calibrated ceiling": pages.share(found["ceiling"]["share"]),
+        "cost": pages.money(bill["cost"]),
+        "against the prediction": pages.off_by(foretold["off_by"]),
+    } == cards
+    [bucket] = found["documents"]["buckets"]
+    told = [pages.time(seconds) for seconds in found["phases"].values() if seconds]
+    told += [pages.money(value) for name, value in bill.items() if name.startswith("cost")]
+    told += [pages.number(foretold["input_tokens"]), pages.number(bucket["compression"])]
+    told += [f"{pages.share(found['quality'][0]['repetition'])} of 38"]
+    told += [f"{pages.share(found['quality'][0]['coverage'])} of 38"]
+    told += [" / ".join(str(bucket["input"][name]) for name in ("p50", "p95", "highest"))]
+    told += [pages.money(one["cost"]) for one in found["shown"] if "slowest" in one["document"]["lists"]]
+    assert set() == set(told) - cells
+    assert "complete" in page.text
+
+
+def test_nothing_of_a_document_breaks_out_of_the_page(bench: Bench) -> None:
+    """Text, ids and errors are shown as they are written; the page has no script, and allows none."""
+    corpus = bench.corpus(
+        [f"{HOSTILE} {number}" for number in range(9)], id=[f"{HOSTILE}{n}" for n in range(9)]
+    )
+    simulate(bench, corpus)
+    page, _ = report(bench, "summarize")
+    assert [] == page.tree.css("script, img, iframe, link, object")
+    assert HOSTILE in page.text
+    assert 1 == len(page.tree.css("style"))
+    assert "default-src 'none'" in page.html
+    assert "http://" not in page.html.replace("http://www.w3.org/", "")
+    assert "https://" not in page.html
+
+
+def test_without_request_telemetry_the_page_says_so(night: Bench) -> None:
+    """Time of single documents is not known; lengths and quality are, of the corpus as it stands."""
+    remove(night, "requests/*.parquet")
+    page, result = report(night, "summarize")
+    found = result.json
+    assert "There is no request telemetry of this run" in page.text
+    assert [] == found["lists"]["slowest"] == found["lists"]["expensive"]
+    assert not found["documents"]["of_run"]
+    assert 38 == found["documents"]["buckets"][0]["num_ok"]
+    assert 38 == found["quality"][0]["num_summaries"]
+
+
+def test_without_a_timeline_the_page_says_so(night: Bench) -> None:
+    """Nothing is drawn over time; time by phase is told as far as the record has it."""
+    remove(night, "timelines/*.parquet")
+    page, result = report(night, "summarize")
+    assert "There is no timeline of this run" in page.text
+    found = result.json["phases"]
+    assert found["computing"] == pytest.approx(result.json["record"]["seconds"]["running"])
+    assert 0 == found["prefill_bound"]
+
+
+def test_without_a_profile_the_page_says_what_to_do(bench: Bench) -> None:
+    bench.write_spec(RATES)
+    bench.submit(bench.corpus(texts(20)))
+    page, result = report(bench, "summarize")
+    assert "For the next one: batchrun calibrate" in page.text
+    assert "computing, not told apart" in page.text
+    assert result.json["ceiling"] is None
+    assert 10 == len(result.json["lists"]["expensive"])
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_run_that_was_killed_or_goes_on(
+    night: Bench, monkeypatch: pytest.MonkeyPatch, *, live: bool
+) -> None:
+    """A record that says `running` is believed while its lock is held."""
+    path = run_record(night)
+    record = json.loads(path.read_bytes()) | {"state": "running", "exit_code": None}
+    record["rows"] |= {"computed": 20}
+    path.write_text(json.dumps(record))
+    if live:
+        monkeypatch.setattr("batchrun.selection.holder_of", lambda _: object())
+    page, result = report(night, "summarize")
+    assert ("The run goes on" if live else "The run was killed") in page.text
+    assert ("running" if live else "interrupted") == result.json["state"]
+    assert result.json["foretold"]["off_by"] is None
+    assert "The prediction was for all that was to run, which did not all run." in page.text
+
+
+def test_a_run_that_computed_nothing(night: Bench) -> None:
+    """The same submit again: what is said of documents is said of the corpus, and the runs stand side by side."""
+    night.submit(night.home / "corpus.parquet", "--max-error-rate", "0.5")
+    page, result = report(night, "summarize")
+    assert "This run has computed no document" in page.text
+    assert "The last runs of this corpus" in page.text
+    assert [38, 0] == [run["computed"] for run in result.json["nights"]]
+    first = result.json["nights"][0]["run_id"]
+    page, result = report(night, first)
+    assert [first, 38] == [result.json["run_id"], result.json["record"]["rows"]["computed"]]
+    assert "A later run of this corpus is" in page.text
+
+
+def test_a_run_that_died_before_its_first_document(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a page, and it says what there is."""
+
+    def die(*_: object) -> None:
+        raise InterruptedRunError("the engine died", "Submit again.")
+
+    monkeypatch.setattr("batchrun.engines.start", die)
+    assert 75 == bench.submit(bench.corpus(texts(3))).code
+    page, result = report(bench, "summarize")
+    assert {"ok": 0, "failed": 0, "skipped": 0, "pending": 3} == result.json["rows"]
+    assert "interrupted: the engine died" in page.text
+    remove(bench, "plan.json")
+    page, _ = report(bench, "summarize")
+    assert "The corpus is not planned to its end" in page.text
+
+
+def test_a_corpus_that_changed_has_no_coverage(night: Bench) -> None:
+    night.corpus(texts(5))
+    page, result = report(night, "summarize")
+    assert "Extractive coverage is not measured: the corpus has changed since it was planned." in page.text
+    assert {None} == {one["coverage"] for one in result.json["shown"]}
+    assert 0 < result.json["quality"][0]["num_summaries"]
+
+
+def test_of_a_large_corpus_the_first_rows_are_read(night: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage is that of the documents found there, and it is said of how many."""
+    monkeypatch.setattr("batchrun.insight.sources.FIRST_ROWS", 12)
+    page, result = report(night, "summarize")
+    assert [38, 12] == [result.json["quality"][0][name] for name in ("num_summaries", "num_coverage")]
+    assert "38 summaries, 12 of them with the document's text at hand" in page.text
+
+
+def test_damage_is_said(night: Bench) -> None:
+    """A damaged segment is passed over and left where it is; a damaged plan tells nothing of documents."""
+    [segment] = night.segments()[:1]
+    segment.write_bytes(segment.read_bytes()[:-9] + b"no Parquet")
+    page, result = report(night, "summarize")
+    assert f"segment {segment} is damaged" in page.text
+    assert result.json["rows"]["pending"] > 0
+    assert segment.exists()
+    [plan] = night.home.glob("checkpoints/*/seed-0/corpora/*/carried.parquet")
+    plan.write_bytes(b"no Parquet")
+    page, result = report(night, "summarize")
+    assert f"Nothing can be said of single documents: {plan} is damaged" in page.text
+    assert 39 == result.json["rows"]["ok"]
+
+
+def test_long_documents_are_a_bucket(bench: Bench) -> None:
+    """Their calls are theirs: in one line, with the time of all of them."""
+    path = bench.write_spec(RATES)
+    path.write_text(path.read_text().replace('policy = "fail"', 'policy = "map_reduce"'))
+    bench.submit(bench.corpus([*texts(5), "many words " * 500]))
+    _, result = report(bench, "summarize")
+    short, long = result.json["documents"]["buckets"]
+    assert [("0–1K", 5), ("long", 1)] == [(each["label"], each["num_documents"]) for each in (short, long)]
+    assert long["share"] > short["share"]
+    [document] = [one["document"] for one in result.json["shown"] if one["document"]["bucket"] == "long"]
+    assert document["num_requests"] > document["num_parts"] > 1
+    assert document["key"] == result.json["lists"]["expensive"][0]
+
+
+def test_the_page_goes_where_a_person_looks(night: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the folder one is in, by the run's id, again and again; never over a file of another kind."""
+    monkeypatch.chdir(night.home)
+    run_id = run_record(night).stem
+    result = night.run("report", "summarize")
+    assert str(night.home / f"report-{run_id}.html") == result.out.strip()
+    assert 0 == night.run("report", run_id).code
+    told: Any = night.run("report", "summarize", "--json").json
+    assert told["page"] is None
+    refused = night.run("report", "summarize", "-o", "corpus.parquet")
+    assert 73 == refused.code
+    assert "is not a page of batchrun report; it is not overwritten" in refused.err
+    assert 73 == night.run("report", "summarize", "-o", "nowhere/page.html").code
+    assert 78 == night.run("report", "nobody").code
+
+
+def test_pictures_are_drawn_once_for_light_and_dark(night: Bench) -> None:
+    """Their colours are the page's variables, their words are text, their ids do not meet."""
+    page, _ = report(night, "summarize")
+    pictures = page.tree.css("svg")
+    assert 7 <= len(pictures)
+    drawn = "".join(picture.html or "" for picture in pictures)
+    assert "#0" not in drawn.replace("#0)", "")
+    assert "var(--c1)" in drawn
+    assert "tokens/s" in page.text
+    ids = [node.attributes["id"] for node in page.tree.css("[id]")]
+    assert len(set(ids)) == len(ids)
