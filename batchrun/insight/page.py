@@ -9,6 +9,7 @@ import batchrun
 from batchrun.insight.charts import PHASE_COLORS, STATUS_COLORS, charts
 from batchrun.insight.pictures import SERIES
 from batchrun.insight.report import Report
+from batchrun.insight.told import TIMES, times_table
 
 GENERATOR = "batchrun report"
 LEAST_PERCENT = 0.01
@@ -42,6 +43,8 @@ def render(report: Report) -> str:
         ],
         generator=f"{GENERATOR} {batchrun.__version__}",
         excerpt=EXCERPT,
+        times=TIMES,
+        times_table=times_table,
     )
 
 

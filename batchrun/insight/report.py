@@ -11,6 +11,7 @@ import msgspec
 from batchrun.errors import DamageError
 from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
+from batchrun.insight.diagnosis import Diagnosis, diagnosis_of
 from batchrun.insight.documents import Documents, Listed, read_documents
 from batchrun.insight.facts import RunFacts, runs_of_job
 from batchrun.insight.phases import Phases, phases_of, whole_seconds
@@ -127,6 +128,7 @@ class Report:
     shown: tuple[Shown, ...]
     quality: tuple[Quality, ...]
     nights: tuple[Night, ...]
+    diagnosis: Diagnosis
 
     def of_list(self, name: str) -> list[Shown]:
         """`slowest`, `expensive`, `repetitive`: the worst first; `sample`."""
@@ -172,6 +174,7 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         shown=shown,
         quality=tuple(_quality(shown)),
         nights=tuple(_night(each, price_per_hour) for each in nights[-LAST_RUNS:]),
+        diagnosis=diagnosis_of(facts),
     )
 
 

@@ -1,6 +1,7 @@
 """A diagnosis in words: percentiles by length of input and by concurrency, then what held the run up."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -55,6 +56,14 @@ def diagnosis_plain(evidence: Evidence) -> dict[str, Any]:
     return plain
 
 
+def times_table(groups: Sequence[Group]) -> list[list[str]]:
+    """Rows of text: of each group its name, its requests and its times, p50/p95/p99 in milliseconds."""
+    return [
+        [_label(group), f"{group.num_requests:,}", *(_cell(group, name) for name in TIMES)]
+        for group in groups
+    ]
+
+
 def _said(finding: Finding) -> str:
     share = "" if finding.share is None else f", {finding.share:.0%} of the time"
     return "\n".join(
@@ -71,10 +80,7 @@ def _table(title: str, groups: list[Group]) -> str:
     if not groups:
         return ""
     rows = [[title, "REQUESTS", *(f"{name}, ms" for name in TIMES.values())]]
-    rows += [
-        [_label(group), f"{group.num_requests:,}", *(_cell(group, name) for name in TIMES)]
-        for group in groups
-    ]
+    rows += times_table(groups)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows

@@ -9,6 +9,7 @@ import pytest
 
 from batchrun.errors import InterruptedRunError
 from batchrun.insight import page as pages
+from batchrun.store.lock import Holder
 from tests.commands import Bench, texts
 from tests.insight.pages import RATES, report, simulate
 
@@ -187,12 +188,26 @@ def test_a_run_that_was_killed_or_goes_on(
     record["rows"] |= {"computed": 20}
     path.write_text(json.dumps(record))
     if live:
-        monkeypatch.setattr("batchrun.selection.holder_of", lambda _: object())
+        holder = Holder(run_id=record["run_id"], pid=1, host="here", since="2026-11-30T22:00:00+00:00")
+        monkeypatch.setattr("batchrun.selection.holder_of", lambda _: holder)
     page, result = report(night, "summarize")
     assert ("The run goes on" if live else "The run was killed") in page.text
     assert ("running" if live else "interrupted") == result.json["state"]
     assert result.json["foretold"]["off_by"] is None
     assert "The prediction was for all that was to run, which did not all run." in page.text
+
+
+def test_what_held_it_up_stands_on_the_page(night: Bench) -> None:
+    """The findings of `--diagnose`, or that there are none, with the times that they rest on and their counts."""
+    page, result = report(night, "summarize")
+    told = night.run("report", "summarize", "--diagnose", "--json").json
+    assert told["findings"] == result.json["diagnosis"]["findings"]
+    assert "What held it up" in page.text
+    for finding in told["findings"]:
+        assert finding["action"] in page.text
+    assert told["by_length"] == result.json["diagnosis"]["by_length"]
+    for group in told["by_length"]:
+        assert f"{group['num_requests']:,}" in page.text
 
 
 def test_a_run_that_computed_nothing(night: Bench) -> None:
