@@ -41,9 +41,10 @@ def test_a_corpus_is_planned_submitted_shown_and_published(bench: Bench) -> None
     assert 0 == batchrun.resume("summarize", home=bench.home).rows.computed
 
 
-def test_an_end_that_can_go_on_is_returned(bench: Bench) -> None:
+def test_an_end_that_can_go_on_is_returned(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a record, with its exit code; a time budget may be a number of seconds."""
-    record = batchrun.submit(bench.corpus(texts(5)), home=bench.home, time_budget=0.1)
+    monkeypatch.setattr("batchrun.window.PUBLISHING_SECONDS", 60.0)
+    record = batchrun.submit(bench.corpus(texts(5)), home=bench.home, time_budget=59)
     assert (ExitCode.WINDOW_OVER, "time_budget", 5) == (
         record.exit_code,
         record.stop_reason,
