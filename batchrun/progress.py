@@ -80,6 +80,7 @@ class Progress:
             running=snapshot.running,
             waiting=snapshot.waiting,
             kv_cache_usage=snapshot.kv_cache_usage,
+            kv_cache_usage_max=feeding.kv_cache_usage_max,
             waiting_prefill_tokens=metrics.waiting_prefill_tokens,
         )
 

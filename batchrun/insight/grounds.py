@@ -196,12 +196,12 @@ def _measured_peak(facts: RunFacts) -> KVPeak | None:
     timeline, limits = facts.timeline, facts.record.limits
     if not timeline.num_rows:
         return None
-    peak = max(
-        timeline.select(["kv_cache_usage", "running", "seconds"]).to_pylist(),
-        key=lambda row: row["kv_cache_usage"],
+    peak = max(  # the first of those that have it behind them
+        timeline.select(["kv_cache_usage_max", "running", "seconds"]).to_pylist(),
+        key=lambda row: row["kv_cache_usage_max"],
     )
     return KVPeak(
-        tokens=round(peak["kv_cache_usage"] * limits["kv_tokens"]),
+        tokens=round(peak["kv_cache_usage_max"] * limits["kv_tokens"]),
         kv_tokens=limits["kv_tokens"],
         sequences=peak["running"],
         at_seconds=peak["seconds"],

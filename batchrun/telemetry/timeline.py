@@ -39,6 +39,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     running: int  # sequences, now
     waiting: int  # requests in the engine's queue, now
     kv_cache_usage: float  # a share, now
+    kv_cache_usage_max: float  # after any step so far
     waiting_prefill_tokens: int  # not given to the engine, now
 
 

@@ -93,6 +93,7 @@ class Driver:
         self._feeder.advance(snapshot)
         num_new = snapshot.num_steps - self._num_steps
         self._num_steps = snapshot.num_steps
+        self.tally.kv_cache_usage_max = max(self.tally.kv_cache_usage_max, snapshot.kv_cache_usage)
         self.tally.num_steps += num_new
         is_short = snapshot.step_tokens < self._engine.limits.max_num_batched_tokens
         if is_hungry and is_short and num_new and self._engine.has_unfinished():

@@ -52,4 +52,5 @@ class FeedingTally:
     starved_steps: int = 0
     idle_seconds: float = 0.0
     num_slices: int = 0
+    kv_cache_usage_max: float = 0.0
     stays: deque[float] = field(default_factory=lambda: deque(maxlen=STAYS))
