@@ -11,11 +11,14 @@ from tests.commands import Bench, texts
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSIGHT = (ROOT / "docs" / "insight.md").read_text(encoding="utf-8")
 
 
 def commands(program: str) -> list[str]:
-    """The commands of the README's indented blocks that call a program, without their comments."""
-    lines = re.findall(rf"^    ({program} .*)$", README, flags=re.MULTILINE)
+    """The commands of the README's indented blocks that call a program, then those of docs/insight.md, without their
+    comments.
+    """
+    lines = re.findall(rf"^    ({program} .*)$", README + INSIGHT, flags=re.MULTILINE)
     return [line.split("#")[0].strip() for line in lines]
 
 
@@ -34,7 +37,7 @@ def test_the_batchrun_commands_work_in_their_order(bench: Bench, monkeypatch: py
         result = bench.run(*words)
         assert 0 == result.code, (line, result.err)
         ran += 1
-    assert 34 == ran
+    assert 38 == ran
     assert (bench.home / "so-far.parquet").exists()
     assert (bench.home / "nightly" / "jobs" / "summarize.toml").exists()
 
