@@ -114,7 +114,7 @@ def test_the_tasks_of_a_slurm_array_are_joined(bench: Bench, tmp_path: Path) -> 
         )
         assert (0, "") == (done.returncode, done.stdout)
     [join] = re.findall(r'^# +"(.+)"$', text, re.MULTILINE)
-    join = join.replace("/data/corpus.summaries", f"{bench.home}/joined")
+    join = join.replace("/data/corpus.summaries", f"{bench.home}/joined").replace("JOB_ID", "summarize")
     subprocess.run(["bash", "-c", join], capture_output=True, check=True)
     assert ["ok"] * 12 == [row["status"] for row in bench.output("joined.parquet")]
 

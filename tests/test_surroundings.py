@@ -125,7 +125,13 @@ def bug(*_: object, **__: object) -> NoReturn:
 
 
 def kill_with(number: signal.Signals) -> Callable[..., None]:
-    return lambda *_, **__: os.kill(os.getpid(), number)
+    def kill(*_: object, **__: object) -> None:
+        before = signal.getsignal(number)
+        if before is signal.SIG_IGN:  # as a shell leaves it to what runs in its background
+            signal.signal(number, signal.default_int_handler)
+        os.kill(os.getpid(), number)
+
+    return kill
 
 
 ENDINGS: dict[str, tuple[list[str], Callable[..., None] | None, tuple[int, str, str]]] = {

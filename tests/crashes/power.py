@@ -116,8 +116,10 @@ class Disk:
             case disk.CREATE | disk.WRITE if self._node(path) is None:
                 self._folder(path.parent).change(path.name, File())
             case disk.SYNC:
+                if self._node(path) is None:  # made by other means than those that are observed
+                    self._folder(path.parent).change(path.name, File())
                 node = self._node(path)
-                assert isinstance(node, File), f"{path} was synced and never seen"
+                assert isinstance(node, File), f"{path} is no file"
                 node.durable = event.content or b""
             case disk.SYNC_FOLDER:
                 self._folder(path).sync()
