@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchrun.errors import UsageError
-from batchrun.records import Preference, RowCounts, RunRecord
+from batchrun.records import Preference
 from batchrun.reporter import Reporter
+from batchrun.run_record import RowCounts, RunRecord
 from batchrun.shard import Shard, parse_shard
 from batchrun.window import Window, parse_deadline, parse_duration
 
@@ -60,7 +61,7 @@ def submit(
     it by, for `compare`. Returns the run's record. Raises BatchrunError.
     """
     from batchrun.defaults import output_path
-    from batchrun.runner import RunOptions
+    from batchrun.run_options import RunOptions
     from batchrun.submission import submit as begin
 
     window = open_window(deadline, time_budget)
@@ -104,7 +105,7 @@ def resume(
 
     Returns the run's record. Raises BatchrunError.
     """
-    from batchrun.runner import RunOptions
+    from batchrun.run_options import RunOptions
     from batchrun.submission import resume as go_on
 
     window = open_window(deadline, time_budget)

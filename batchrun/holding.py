@@ -5,7 +5,7 @@ from pathlib import Path
 
 from batchrun.clock import duration, seconds_since
 from batchrun.errors import LockedError
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 from batchrun.store.lock import Holder, RunLock, holder_of
 from batchrun.telemetry.run_records import read_run
 from batchrun.workspace import CorpusPaths, Workspace

@@ -8,7 +8,7 @@ from batchrun.engines.base import EngineSnapshot
 from batchrun.estimate import Done, Estimate
 from batchrun.memory import peak_memory_bytes
 from batchrun.planning.work import WorkCounts
-from batchrun.records import BatchMetrics, RowCounts, RunRecord, TokenCounts
+from batchrun.run_record import BatchMetrics, RowCounts, RunRecord, TokenCounts
 from batchrun.telemetry.gpus import Gpus, GpuUse
 from batchrun.telemetry.timeline import Sample
 from batchrun.window import Window

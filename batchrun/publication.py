@@ -9,7 +9,7 @@ import pyarrow as pa
 import batchrun
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, damaged, open_checked, statuses_of
-from batchrun.records import RowCounts
+from batchrun.run_record import RowCounts
 from batchrun.shard import Shard
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.publish import Publication, failed_rows, publish

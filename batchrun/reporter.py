@@ -1,6 +1,6 @@
 """How a run speaks to whoever watches it. The command line implements it; a library caller need not."""
 
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 
 
 class Reporter:

@@ -6,10 +6,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -31,9 +30,10 @@ from batchrun.prediction import predict
 from batchrun.preparation import plan_settings
 from batchrun.progress import Progress, rows_before
 from batchrun.publication import count_shard, publish_plan
-from batchrun.records import PhaseSeconds, Preference, RowCounts, RunRecord, RunState
 from batchrun.reporter import Reporter
 from batchrun.room import require_room
+from batchrun.run_options import RunOptions
+from batchrun.run_record import PhaseSeconds, RowCounts, RunRecord, RunState
 from batchrun.shard import CorpusName
 from batchrun.signals import StopSignals
 from batchrun.storage import storage_errors
@@ -48,29 +48,11 @@ from batchrun.telemetry.run_records import RunLog, damaged_records, next_number,
 from batchrun.telemetry.timeline import Timeline
 from batchrun.watch import Watch
 from batchrun.watchdog import Watchdog
-from batchrun.window import Window
 from batchrun.worker.worker import Worker
 
 T = TypeVar("T")
 
 CLOSE_SECONDS = 6.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How a run ends and what it may do; nothing here changes a summary. An output whose path nobody named is not
-    put in the place of another corpus' summaries. A run of a shard has no output.
-    """
-
-    output: Path | None
-    is_output_named: bool = True
-    max_error_rate: float = 0.01
-    accept_engine: bool = False
-    retry_all: bool = False
-    metrics_file: Path | None = None
-    window: Window = field(default_factory=Window)
-    prefer: Preference | None = None
-    release: str | None = None
 
 
 class Run:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from batchrun.errors import ConfigError
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.shard import Shard
 from batchrun.store.lock import UNKNOWN, holder_of
 from batchrun.telemetry.run_records import damaged_records, latest_runs, read_run

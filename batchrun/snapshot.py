@@ -10,7 +10,7 @@ from batchrun.errors import DamageError, InterruptedRunError
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, is_retired, read_intact
 from batchrun.publication import failed_of_plan, publish_shards
-from batchrun.records import RowCounts, RunRecord
+from batchrun.run_record import RowCounts, RunRecord
 from batchrun.split import Split, find_split
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, read_record
-from batchrun.records import RowCounts, RunRecord, RunState
+from batchrun.run_record import RowCounts, RunRecord, RunState
 from batchrun.selection import as_it_stands
 from batchrun.shard import Shard
 from batchrun.telemetry.run_records import latest_runs

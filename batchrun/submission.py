@@ -6,9 +6,10 @@ from batchrun.errors import DamageError
 from batchrun.job import Job
 from batchrun.planning.plan import PlanRecord, read_intact, read_record
 from batchrun.preparation import CorpusInput, known_plan, make_plan
-from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
-from batchrun.runner import Run, RunOptions
+from batchrun.run_options import RunOptions
+from batchrun.run_record import RunRecord
+from batchrun.runner import Run
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.target import check_same_corpus, check_target

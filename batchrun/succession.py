@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from batchrun.job import Job
 from batchrun.planning.departures import Departures, count_departures, plan_of
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.shard import WHOLE, CorpusName, Shard
 from batchrun.telemetry.run_records import order, read_runs
 from batchrun.workspace import CorpusPaths, JobPaths

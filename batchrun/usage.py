@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from batchrun.planning.plan import PlanRecord, read_record
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.store.lock import holder_of
 from batchrun.telemetry.run_records import read_runs
 from batchrun.workspace import CorpusPaths, JobPaths

@@ -12,7 +12,8 @@ from batchrun.database import DatabaseError
 from batchrun.errors import BatchrunError, ConfigError, DamageError
 from batchrun.planning import spool
 from batchrun.planning.plan import PlanRecord, is_retired, open_checked, read_intact, statuses_of
-from batchrun.records import MemoStatus, RowStatus, RunRecord, RunState
+from batchrun.records import MemoStatus, RowStatus
+from batchrun.run_record import RunRecord, RunState
 from batchrun.shard import Shard
 from batchrun.storage import storage_errors
 from batchrun.store import job_file, segments

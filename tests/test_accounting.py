@@ -12,14 +12,8 @@ import pytest
 
 from batchrun import verification
 from batchrun.engines.lead import LeadEngine
-from batchrun.records import (
-    PERMANENT_ERRORS,
-    Completion,
-    ErrorType,
-    FinishReason,
-    RowCounts,
-    is_permanent,
-)
+from batchrun.records import PERMANENT_ERRORS, Completion, ErrorType, FinishReason, is_permanent
+from batchrun.run_record import RowCounts
 from batchrun.store import checkpoints, publish
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.workspace import JobPaths

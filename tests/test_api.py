@@ -9,8 +9,8 @@ import pytest
 
 import batchrun
 from batchrun.errors import BatchrunError, CorpusNotFoundError, ExitCode, UsageError, WindowOverError
-from batchrun.records import RunRecord, RunState
 from batchrun.reporter import Reporter
+from batchrun.run_record import RunRecord, RunState
 from tests.commands import Bench, texts
 
 

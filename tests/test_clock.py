@@ -9,7 +9,8 @@ import pytest
 
 from batchrun import api, collection, progress, runner, usage, window
 from batchrun.engines.lead import LeadEngine
-from batchrun.records import Completion, RunRecord
+from batchrun.records import Completion
+from batchrun.run_record import RunRecord
 from batchrun.store import lock
 from batchrun.telemetry import run_records
 from tests.commands import Bench, set_engine, texts

@@ -15,7 +15,7 @@ from batchrun.diagnosis import batched_tokens_advice, examine
 from batchrun.errors import EngineUnavailableError
 from batchrun.machine import device_name
 from batchrun.profile import Profile, Subject, write_profile
-from batchrun.records import RowCounts, RunRecord, RunState
+from batchrun.run_record import RowCounts, RunRecord, RunState
 from batchrun.store.lock import RunLock
 from batchrun.telemetry.run_records import RunLog, timestamp
 from batchrun.workspace import Workspace

@@ -12,7 +12,7 @@ import pytest
 from batchrun.clock import duration, local_time, seconds_since
 from batchrun.errors import LockedError
 from batchrun.holding import holdings, how_far, percent_done, take_lock
-from batchrun.records import BatchMetrics, RowCounts, RunRecord, RunState
+from batchrun.run_record import BatchMetrics, RowCounts, RunRecord, RunState
 from batchrun.selection import standing_runs
 from batchrun.store.lock import RunLock
 from batchrun.telemetry.run_records import RunLog, timestamp

@@ -58,6 +58,8 @@ LAYERS = (
         "spec",
         "model",
         "records",
+        "run_record",
+        "run_options",
         "shard",
         "documents",
         "atomic_file",

@@ -6,7 +6,7 @@ from typing import Any
 from batchrun.engines.base import EngineSnapshot
 from batchrun.planning.work import WorkCounts
 from batchrun.progress import Progress
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.worker.tally import FeedingTally, Tally
 
 COUNTS = WorkCounts(

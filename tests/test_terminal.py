@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from batchrun.cli.console import LINE_SECONDS, LineReporter, bar_text
-from batchrun.records import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, RunState
+from batchrun.run_record import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, RunState
 from tests.commands import Bench, texts
 
 

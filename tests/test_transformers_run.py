@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from batchrun.diagnosis import examine
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 from batchrun.workspace import Workspace
 from tests.commands import Bench
 

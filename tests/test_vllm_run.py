@@ -127,6 +127,7 @@ def test_a_core_that_is_killed_is_started_again(bench: Bench, corpus: Path) -> N
     assert [] == psutil.wait_procs(children, timeout=15)[1]
 
 
+@pytest.mark.proof
 def test_a_core_that_is_stopped_is_killed_and_started_again(bench: Bench, corpus: Path) -> None:
     """SIGSTOP in the middle of the run: the rows that wait are named, every row comes out, and nothing is left."""
     set_engine(bench.home / "jobs" / "summarize.toml", stall_seconds=5)
@@ -158,6 +159,7 @@ def loading(bench: Bench, corpus: Path) -> "tuple[subprocess.Popen[str], list[ps
         time.sleep(0.05)
 
 
+@pytest.mark.proof
 def test_a_core_that_is_stopped_while_it_loads_ends_the_run(bench: Bench, corpus: Path) -> None:
     """69 after `engine.load_seconds`, and nothing is left."""
     set_engine(bench.home / "jobs" / "summarize.toml", load_seconds=60)

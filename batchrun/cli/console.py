@@ -13,8 +13,8 @@ import click
 from batchrun.clock import duration
 from batchrun.errors import BatchrunError, ExitCode
 from batchrun.holding import percent_done
-from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
+from batchrun.run_record import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

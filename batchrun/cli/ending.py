@@ -8,7 +8,7 @@ from batchrun.cli.console import runbook_command, say
 from batchrun.cli.outcome import echo_json, summary, write_summary
 from batchrun.clock import duration
 from batchrun.errors import ExitCode
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 
 
 def tell_end(

@@ -18,7 +18,7 @@ from batchrun.cli.console import runbook_command, say, say_json, show_error
 from batchrun.cli.manner import Manner, manner_of
 from batchrun.cli.outcome import Finished, blank_summary, conclude, failure_summary, summary
 from batchrun.errors import BatchrunError, ExitCode, StorageError, UsageError
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.signals import answered, end_with_parent
 
 COMMANDS = {

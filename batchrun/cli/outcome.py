@@ -12,7 +12,7 @@ import msgspec
 from batchrun.cli.console import say, show_error
 from batchrun.cli.manner import Manner
 from batchrun.errors import BatchrunError, InterruptedRunError, StorageError, WindowOverError
-from batchrun.records import PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
+from batchrun.run_record import PhaseSeconds, RowCounts, RunRecord, RunState, TokenCounts
 
 SUMMARY_FIELDS = (
     "job_id",

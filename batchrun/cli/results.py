@@ -14,7 +14,7 @@ from batchrun.records import is_permanent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from batchrun.records import RowCounts
+    from batchrun.run_record import RowCounts
     from batchrun.snapshot import Snapshot
 
 

@@ -10,7 +10,7 @@ from batchrun.cli.ending import resume_command
 from batchrun.cli.outcome import echo_json
 from batchrun.clock import duration, local_time, seconds_since, since
 from batchrun.holding import how_far, percent_done
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.selection import damaged_runs, standing_runs
 
 

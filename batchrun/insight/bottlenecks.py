@@ -11,7 +11,7 @@ from batchrun.insight import demands, losses
 from batchrun.insight.evidence import Evidence, read_evidence
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.finding import MIN_REQUESTS, Finding
-from batchrun.records import RunState
+from batchrun.run_record import RunState
 
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     demands.prefill,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 from batchrun.store.job_file import JobRecord
 
 PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from batchrun.insight.phases import most_running
 from batchrun.profile import Profile
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 
 Counts = npt.NDArray[np.int64]
 

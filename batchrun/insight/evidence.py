@@ -7,7 +7,7 @@ from batchrun.database import Database, DatabaseError, literal, statements
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.percentiles import Group, percentiles
 from batchrun.insight.time_use import TimeUse, time_use
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 from batchrun.spec import JobSpec
 
 MIN_INTERVALS = 16

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from batchrun.errors import ConfigError
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 from batchrun.selection import standing
 from batchrun.store import job_file
 from batchrun.store.job_file import JobRecord

@@ -18,8 +18,8 @@ from batchrun.job import Job, reopen_job
 from batchrun.prediction import known_output, known_rate
 from batchrun.preparation import CorpusInput
 from batchrun.profile import Profile
-from batchrun.records import RunRecord
 from batchrun.reporter import Reporter
+from batchrun.run_record import RunRecord
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.subject import known_profile
 from batchrun.telemetry.run_records import latest_runs, order, read_runs

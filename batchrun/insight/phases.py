@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from batchrun.profile import Profile
-from batchrun.records import RunRecord
+from batchrun.run_record import RunRecord
 
 Counts = npt.NDArray[np.int64]
 

@@ -18,7 +18,8 @@ from batchrun.insight.phases import Phases, phases_of, whole_seconds
 from batchrun.insight.quality import extractive_coverage, share_repeated
 from batchrun.insight.sources import Texts, read_texts
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
-from batchrun.records import RowStatus, RunRecord, RunState
+from batchrun.records import RowStatus
+from batchrun.run_record import RunRecord, RunState
 
 LISTS = ("slowest", "expensive", "repetitive")
 LAST_RUNS = 14

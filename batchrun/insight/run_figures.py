@@ -10,7 +10,7 @@ from batchrun.insight.facts import RunFacts
 from batchrun.insight.figures import Figure, of_difference, of_shares, single
 from batchrun.insight.proportions import Share
 from batchrun.insight.request_figures import retried
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from batchrun.insight.facts import RunFacts
-from batchrun.records import RowCounts
+from batchrun.run_record import RowCounts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from batchrun import atomic_file
 from batchrun.errors import DamageError
-from batchrun.records import ErrorType, RunRecord
+from batchrun.records import ErrorType
+from batchrun.run_record import RunRecord
 from batchrun.seal import content_hash, decode, encode
 from batchrun.shard import Shard
 from batchrun.workspace import CorpusPaths

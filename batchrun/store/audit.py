@@ -11,7 +11,7 @@ import xxhash
 
 from batchrun.closing import Closing
 from batchrun.database import Database, literal, statements
-from batchrun.records import RowCounts
+from batchrun.run_record import RowCounts
 from batchrun.store.checkpoints import find_winners
 from batchrun.store.rows import ROWS_AT_ONCE, rows_of
 from batchrun.store.standing import count_rows

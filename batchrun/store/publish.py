@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from batchrun import atomic_file
 from batchrun.database import Database, statements
 from batchrun.errors import AccountingError, DamageError
-from batchrun.records import RowCounts, RowStatus
+from batchrun.records import RowStatus
+from batchrun.run_record import RowCounts
 from batchrun.scratch import scratch_folder
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.partitions import Partitions

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchrun.database import Database, statements
-from batchrun.records import RowCounts, RowStatus
+from batchrun.records import RowStatus
+from batchrun.run_record import RowCounts
 from batchrun.shard import numbers_of
 
 _STATUSES = {2: RowStatus.OK, 1: RowStatus.FAILED}

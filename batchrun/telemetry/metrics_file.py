@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

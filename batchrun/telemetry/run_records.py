@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from batchrun import atomic_file
-from batchrun.records import RunRecord, RunState
+from batchrun.run_record import RunRecord, RunState
 from batchrun.seal import decode, encode
 from batchrun.workspace import Workspace
 

@@ -3,7 +3,7 @@
 import pytest
 
 from batchrun.insight.cost import bill_of
-from batchrun.records import RowCounts, RunRecord, RunState, TokenCounts
+from batchrun.run_record import RowCounts, RunRecord, RunState, TokenCounts
 from batchrun.spec import EngineSpec, JobSpec
 from batchrun.store.job_file import JobRecord, Resolved
 

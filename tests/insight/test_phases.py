@@ -9,7 +9,7 @@ import pytest
 from batchrun.insight.course import course_of
 from batchrun.insight.phases import Phases, phases_of, whole_seconds
 from batchrun.profile import Profile, Subject
-from batchrun.records import PhaseSeconds, RunRecord, RunState
+from batchrun.run_record import PhaseSeconds, RunRecord, RunState
 from batchrun.telemetry.timeline import SCHEMA
 
 PROFILE = Profile(

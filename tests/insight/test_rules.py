@@ -11,7 +11,7 @@ from batchrun.insight.evidence import Beside, Evidence, Requests
 from batchrun.insight.finding import Finding
 from batchrun.insight.percentiles import Group, Quantiles
 from batchrun.insight.time_use import TimeUse
-from batchrun.records import BatchMetrics, RunRecord, RunState, TokenCounts
+from batchrun.run_record import BatchMetrics, RunRecord, RunState, TokenCounts
 from batchrun.spec import EngineSpec, JobSpec, OutputSpec
 from tests.insight.test_time_use import PROFILE
 

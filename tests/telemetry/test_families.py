@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from batchrun.records import BatchMetrics, PhaseSeconds, RequestTimes, RowCounts, RunRecord, TokenCounts
+from batchrun.records import RequestTimes
+from batchrun.run_record import BatchMetrics, PhaseSeconds, RowCounts, RunRecord, TokenCounts
 from batchrun.telemetry.requests import SCHEMA
 from tests.commands import Bench, texts
 from tests.test_imports import all_imports, modules
