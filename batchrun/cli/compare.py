@@ -48,7 +48,7 @@ NAMES = "\n".join(
     "--price",
     type=click.FloatRange(min=0),
     metavar="P",
-    help="Of an hour of the machine, in any currency: what 1,000 documents cost.",
+    help="Of an hour of one GPU, or of the machine where none computes, in any currency: what 1,000 documents cost.",
 )
 @options.home
 @options.as_json

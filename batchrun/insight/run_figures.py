@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchrun.insight.bootstrap import FEWEST, Floats, compare, ratio
+from batchrun.insight.cost import bill_of
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.figures import Figure, of_difference, of_shares, single
@@ -21,7 +22,7 @@ PHASES = ("planning", "loading", "running", "publishing")
 
 
 def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Figure]:
-    """Of two runs; `price` is that of an hour of the machine. Raises DatabaseError."""
+    """Of two runs; `price` is as `bill_of` has it. Raises DatabaseError."""
     records = (a.record, b.record)
     tried = [retried(facts.requests, facts.scratch) for facts in (a, b)]
     return [
@@ -38,7 +39,7 @@ def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Fi
             for phase in PHASES
         ),
         single("seconds_per_document", *map(_seconds_per_document, records)),
-        single("cost_per_1000_documents", *(_cost(record, price) for record in records)),
+        single("cost_per_1000_documents", *(_cost(facts, price) for facts in (a, b))),
     ]
 
 
@@ -76,14 +77,18 @@ def _pending(record: RunRecord) -> int:
     return rows.total - rows.ok - rows.failed - rows.skipped
 
 
+def _seconds(record: RunRecord) -> float:
+    total: float = sum(getattr(record.seconds, phase) for phase in PHASES)
+    return total
+
+
 def _seconds_per_document(record: RunRecord) -> float | None:
-    seconds = sum(getattr(record.seconds, phase) for phase in PHASES)
-    return seconds / record.rows.computed if record.rows.computed else None
+    return _seconds(record) / record.rows.computed if record.rows.computed else None
 
 
-def _cost(record: RunRecord, price: float | None) -> float | None:
-    seconds = _seconds_per_document(record)
-    return None if price is None or seconds is None else price * 1000 * seconds / 3600
+def _cost(facts: RunFacts, price: float | None) -> float | None:
+    a_document = bill_of(facts.record, facts.job, _seconds(facts.record), price).cost_per_document
+    return None if a_document is None else 1000 * a_document
 
 
 def _rates(a: RunFacts, b: RunFacts) -> list[Figure]:
