@@ -29,7 +29,7 @@ def numbers(snapshot: EngineSnapshot, estimate: Any = None, **of_worker: Any) ->
         "num_recalled_tokens": 0,
         "cpu_seconds": {},
     }
-    worker: Any = SimpleNamespace(**values | of_worker)
+    worker: Any = SimpleNamespace(**values | {"limits": None} | of_worker)
     gpus: Any = SimpleNamespace(use=lambda: SimpleNamespace(utilization=None, memory_bytes=None))
     record = RunRecord(job_id="j", run_id="r", seed=0, corpus_id="c", corpus=[], state=RunState.RUNNING)
     return Progress(worker, COUNTS, 0.0, gpus, estimate).of(record)

@@ -171,6 +171,7 @@ def test_a_core_that_is_stopped_while_it_loads_ends_the_run(bench: Bench, corpus
     assert [] == psutil.wait_procs(children, timeout=15)[1]
 
 
+@pytest.mark.proof
 def test_a_run_that_is_terminated_while_it_loads_leaves_no_process(bench: Bench, corpus: Path) -> None:
     """Not even one that had not yet bound itself to its parent, or is stopped."""
     process, children = loading(bench, corpus)
@@ -180,6 +181,7 @@ def test_a_run_that_is_terminated_while_it_loads_leaves_no_process(bench: Bench,
     assert [] == psutil.wait_procs(children, timeout=15)[1]
 
 
+@pytest.mark.proof
 def test_a_core_that_outlives_its_run_is_named(bench: Bench, corpus: Path) -> None:
     """SIGKILL of a run whose core hangs before it could bind itself to its parent: all that is left is named, and
     what ends it is said.
