@@ -9,6 +9,7 @@ from batchrun.insight.cost import bill_of
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.figures import Figure, of_difference, of_shares, single
+from batchrun.insight.phases import whole_seconds
 from batchrun.insight.proportions import Share
 from batchrun.insight.request_figures import retried
 from batchrun.run_record import RunRecord, RunState
@@ -38,7 +39,7 @@ def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Fi
             single(f"seconds_{phase}", *(getattr(record.seconds, phase) for record in records))
             for phase in PHASES
         ),
-        single("seconds_per_document", *map(_seconds_per_document, records)),
+        single("seconds_per_document", *map(_seconds_per_document, (a, b))),
         single("cost_per_1000_documents", *(_cost(facts, price) for facts in (a, b))),
     ]
 
@@ -77,17 +78,16 @@ def _pending(record: RunRecord) -> int:
     return rows.total - rows.ok - rows.failed - rows.skipped
 
 
-def _seconds(record: RunRecord) -> float:
-    total: float = sum(getattr(record.seconds, phase) for phase in PHASES)
-    return total
+def _seconds_per_document(facts: RunFacts) -> float | None:
+    return _seconds(facts) / facts.record.rows.computed if facts.record.rows.computed else None
 
 
-def _seconds_per_document(record: RunRecord) -> float | None:
-    return _seconds(record) / record.rows.computed if record.rows.computed else None
+def _seconds(facts: RunFacts) -> float:
+    return whole_seconds(facts.record, has_own_clock=facts.has_own_clock)
 
 
 def _cost(facts: RunFacts, price: float | None) -> float | None:
-    a_document = bill_of(facts.record, facts.job, _seconds(facts.record), price).cost_per_document
+    a_document = bill_of(facts.record, facts.job, _seconds(facts), price).cost_per_document
     return None if a_document is None else 1000 * a_document
 
 
