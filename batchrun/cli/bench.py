@@ -7,7 +7,6 @@ import click
 
 from batchrun.cli import options
 from batchrun.cli.outcome import echo_json, finish_with_error
-from batchrun.defaults import spec_path
 from batchrun.errors import BatchrunError, ExitCode
 from batchrun.window import Window, parse_duration
 
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Requests of each cell; default: twice the concurrency, at least 8.",
 )
-@click.option("--time-budget", metavar="D", help="End in good order after 4h, 90m, 1h30m.")
+@options.time_budget
 @click.option(
     "-o",
     "--output",
@@ -64,9 +63,7 @@ if TYPE_CHECKING:
 @options.as_json
 @options.quiet
 def command(
-    job_path: str | None,
-    name: str | None,
-    seed: int,
+    job: options.JobChoice,
     inputs: str,
     outputs: str,
     concurrency: str,
@@ -92,14 +89,11 @@ def command(
     try:
         from batchrun.cli.bench_text import Teller, plain, render
         from batchrun.insight.bench import BenchReporter, bench
-        from batchrun.job import open_job
 
         window = Window(budget=None if time_budget is None else parse_duration(time_budget))
         matrix = _matrix(inputs, outputs, concurrency, cache, requests)
-        space = options.workspace(home)
-        job = open_job(space, spec_path(space, job_path), name=name, seed=seed)
         reporter = BenchReporter() if quiet else Teller()
-        end = bench(job, matrix, output=Path(output).absolute(), window=window, reporter=reporter)
+        end = bench(job.open(home), matrix, output=Path(output).absolute(), window=window, reporter=reporter)
     except (BatchrunError, OSError) as error:
         raise finish_with_error(error, as_json=as_json) from None
     if not (quiet and end.exit_code == ExitCode.COMPLETE):

@@ -9,7 +9,6 @@ from batchrun.cli import options
 from batchrun.cli.console import console
 from batchrun.cli.outcome import echo_json, finish_with_error
 from batchrun.clock import duration
-from batchrun.defaults import spec_path
 from batchrun.errors import BatchrunError, UsageError
 
 if TYPE_CHECKING:
@@ -39,13 +38,8 @@ if TYPE_CHECKING:
 @options.quiet
 def command(
     corpus: tuple[str, ...],
-    job_path: str | None,
-    name: str | None,
-    seed: int,
-    id_column: str | None,
-    text_column: str | None,
-    keep_columns: str | None,
-    limit: int | None,
+    job: options.JobChoice,
+    columns: options.CorpusChoice,
     seconds: float,
     batched_tokens: str | None,
     home: str | None,
@@ -63,16 +57,13 @@ def command(
     """
     try:
         from batchrun.calibration import calibrate
-        from batchrun.corpus.corpus import ColumnWishes
-        from batchrun.job import open_job
-        from batchrun.preparation import find_corpus
 
         values = _numbers(batched_tokens)
-        space = options.workspace(home)
-        job = open_job(space, spec_path(space, job_path), name=name, seed=seed)
-        wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
-        given = find_corpus(job, list(corpus), wishes, limit) if corpus else None
-        found = calibrate(job, given, seconds=seconds, batched_tokens=values, reporter=console(quiet=quiet))
+        opened = job.open(home)
+        given = columns.find(opened, corpus) if corpus else None
+        found = calibrate(
+            opened, given, seconds=seconds, batched_tokens=values, reporter=console(quiet=quiet)
+        )
     except (BatchrunError, OSError) as error:
         raise finish_with_error(error, as_json=as_json) from None
     if as_json:

@@ -29,13 +29,8 @@ if TYPE_CHECKING:
 @options.quiet
 def command(
     given: tuple[str, ...],
-    job_path: str | None,
-    name: str | None,
-    seed: int,
-    id_column: str | None,
-    text_column: str | None,
-    keep_columns: str | None,
-    limit: int | None,
+    job: options.JobChoice,
+    columns: options.CorpusChoice,
     deadline: str | None,
     time_budget: str | None,
     replicas: int | None,
@@ -58,12 +53,11 @@ def command(
 
         asked = _question(deadline, time_budget, replicas)
         reporter = console(quiet=quiet)
-        if _is_run(given, job_path):
-            found = _run(given[0], home, reporter)
-        else:
-            found = _corpus(
-                given, job_path, name, seed, id_column, text_column, keep_columns, limit, home, reporter
-            )
+        found = (
+            _run(given[0], home, reporter)
+            if _is_run(given, job.job)
+            else _corpus(given, job, columns, home, reporter)
+        )
         answer = capacity(found, asked)
     except (BatchrunError, OSError) as error:
         raise finish_with_error(error, as_json=as_json) from None
@@ -98,23 +92,12 @@ def _run(given: str, home: str | None, reporter: "Reporter") -> "Found":
 
 def _corpus(
     given: tuple[str, ...],
-    job_path: str | None,
-    name: str | None,
-    seed: int,
-    id_column: str | None,
-    text_column: str | None,
-    keep_columns: str | None,
-    limit: int | None,
+    job: options.JobChoice,
+    columns: options.CorpusChoice,
     home: str | None,
     reporter: "Reporter",
 ) -> "Found":
-    from batchrun.corpus.corpus import ColumnWishes
-    from batchrun.defaults import spec_path
     from batchrun.insight.grounds import grounds_of_corpus
-    from batchrun.job import open_job
-    from batchrun.preparation import find_corpus
 
-    space = options.workspace(home)
-    job = open_job(space, spec_path(space, job_path), name=name, seed=seed)
-    wishes = ColumnWishes(text=text_column, id=id_column, kept=options.split_columns(keep_columns))
-    return grounds_of_corpus(job, find_corpus(job, list(given), wishes, limit), reporter)
+    opened = job.open(home)
+    return grounds_of_corpus(opened, columns.find(opened, given), reporter)

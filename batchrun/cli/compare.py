@@ -44,12 +44,7 @@ NAMES = "\n".join(
     metavar="EXPR",
     help="End with 3 where this holds; may be given several times.",
 )
-@click.option(
-    "--price",
-    type=click.FloatRange(min=0),
-    metavar="P",
-    help="Of an hour of one GPU, or of the machine where none computes, in any currency: what 1,000 documents cost.",
-)
+@options.price
 @options.home
 @options.as_json
 @options.quiet

@@ -1,7 +1,9 @@
-"""Options that several commands share."""
+"""Options that several commands share. Those that belong together reach a command as one record."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -9,7 +11,55 @@ from batchrun.cli.manner import LOG_FORMAT_VARIABLE
 from batchrun.records import Preference
 from batchrun.workspace import Workspace, find_workspace
 
+if TYPE_CHECKING:
+    from batchrun.job import Job
+    from batchrun.preparation import CorpusInput
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobChoice:
+    """Which job is meant; the fields are called as in `batchrun.api`."""
+
+    job: str | None
+    name: str | None
+    seed: int
+
+    def open(self, home: str | None) -> "Job":
+        """The job of the spec. Raises BatchrunError."""
+        from batchrun.defaults import spec_path
+        from batchrun.job import open_job
+
+        space = workspace(home)
+        return open_job(space, spec_path(space, self.job), name=self.name, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusChoice:
+    """What of a corpus is read; the fields are called as in `batchrun.api`."""
+
+    id_column: str | None
+    text_column: str | None
+    keep_columns: tuple[str, ...]
+    limit: int | None
+
+    def find(self, job: "Job", paths: Sequence[str]) -> "CorpusInput":
+        """The corpus at `paths`. Raises BatchrunError."""
+        from batchrun.corpus.corpus import ColumnWishes
+        from batchrun.preparation import find_corpus
+
+        wishes = ColumnWishes(text=self.text_column, id=self.id_column, kept=self.keep_columns)
+        return find_corpus(job, list(paths), wishes, self.limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowChoice:
+    """When to end, and what is done before; the fields are called as in `batchrun.api`."""
+
+    deadline: str | None
+    time_budget: str | None
+    prefer: str | None
 
 
 def chained(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -21,6 +71,25 @@ def chained(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def collected(record: type, parameter: str, *options: Callable[[F], F]) -> Callable[[F], F]:
+    """`options`, whose values are the fields of `record` and reach the command as its argument `parameter`."""
+    names = [field.name for field in fields(record)]
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def with_record(**given: Any) -> Any:
+            values = {name: given.pop(name) for name in names}
+            return function(**given, **{parameter: record(**values)})
+
+        return chained(*options)(cast("F", with_record))
+
+    return decorate
+
+
+def split_columns(given: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip()) if given else ()
+
+
 home = click.option(
     "--home",
     metavar="DIR",
@@ -28,10 +97,11 @@ home = click.option(
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 quiet = click.option("--quiet", "-q", is_flag=True, help="Say nothing on success.")
-job_spec = chained(
+job_spec = collected(
+    JobChoice,
+    "job",
     click.option(
         "--job",
-        "job_path",
         metavar="SPEC",
         help="The job spec; default: jobs/summarize.toml of the workspace.",
     ),
@@ -44,12 +114,19 @@ job_spec = chained(
         help="Seed of the summaries.",
     ),
 )
-corpus = chained(
+corpus = collected(
+    CorpusChoice,
+    "columns",
     click.option(
         "--id-column", metavar="COL", help="Column of ids; default: id or doc_id, else row numbers."
     ),
     click.option("--text-column", metavar="COL", help="Column of texts; default: text, body or content."),
-    click.option("--keep-columns", metavar="A,B", help="Columns of the corpus to carry into the output."),
+    click.option(
+        "--keep-columns",
+        metavar="A,B",
+        callback=lambda _context, _option, given: split_columns(given),
+        help="Columns of the corpus to carry into the output.",
+    ),
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N rows."),
 )
 shard = click.option(
@@ -66,15 +143,18 @@ max_error_rate = click.option(
     metavar="R",
     help="Share of failed rows from which the exit code is 3.",
 )
+time_budget = click.option("--time-budget", metavar="D", help="End in good order after 4h, 90m, 1h30m.")
 window_end = chained(
     click.option(
         "--deadline",
         metavar="T",
         help="End in good order by then: 06:00, local time, or a moment with its zone. The rest stays pending.",
     ),
-    click.option("--time-budget", metavar="D", help="End in good order after 4h, 90m, 1h30m."),
+    time_budget,
 )
-window = chained(
+window = collected(
+    WindowChoice,
+    "window",
     window_end,
     click.option(
         "--prefer",
@@ -101,6 +181,12 @@ log_format = click.option(
     show_envvar=True,
     help="json: each line of the log an object.",
 )
+price = click.option(
+    "--price",
+    type=click.FloatRange(min=0),
+    metavar="P",
+    help="Of an hour of one GPU, or of the machine where none computes; in any currency.",
+)
 accept_engine = click.option(
     "--accept-engine", is_flag=True, help="Go on although this machine resolves engine or dtype differently."
 )
@@ -108,7 +194,3 @@ accept_engine = click.option(
 
 def workspace(home_option: str | None) -> Workspace:
     return find_workspace(home_option)
-
-
-def split_columns(given: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in given.split(",") if name.strip()) if given else ()

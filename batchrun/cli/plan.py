@@ -1,6 +1,6 @@
 """`batchrun plan`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -29,18 +29,11 @@ if TYPE_CHECKING:
 @options.quiet
 def command(
     corpus: tuple[str, ...],
-    job_path: str | None,
-    name: str | None,
-    seed: int,
-    id_column: str | None,
-    text_column: str | None,
-    keep_columns: str | None,
-    limit: int | None,
+    job: options.JobChoice,
+    columns: options.CorpusChoice,
     shard: str | None,
     show_prompt: str | None,
-    deadline: str | None,
-    time_budget: str | None,
-    prefer: str | None,
+    window: options.WindowChoice,
     home: str | None,
     as_json: bool,
     quiet: bool,
@@ -53,21 +46,11 @@ def command(
       batchrun plan corpus.parquet
       batchrun plan corpus.parquet --show-prompt 17
     """
-    asked: dict[str, Any] = {
-        "job": job_path,
-        "name": name,
-        "seed": seed,
-        "home": home,
-        "id_column": id_column,
-        "text_column": text_column,
-        "keep_columns": options.split_columns(keep_columns),
-        "limit": limit,
-    }
+    asked = {**vars(job), **vars(columns), "home": home}
     if show_prompt is not None:
         show(api.show_prompt(corpus, show_prompt, **asked), as_json=as_json)
         return
-    asked |= {"shard": shard, "deadline": deadline, "time_budget": time_budget, "prefer": prefer}
-    found = api.plan(corpus, **asked, reporter=console(quiet=quiet))
+    found = api.plan(corpus, **asked, **vars(window), shard=shard, reporter=console(quiet=quiet))
     if as_json:
         echo_json(msgspec.to_builtins(found))
     else:

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 @click.command(short_help="a run on one page, and what held it up")
 @click.argument("job_or_run_id", metavar="ID")
 @click.option("--output", "-o", metavar="FILE", help="The page; default: report-<run id>.html here.")
-@click.option(
-    "--price",
-    type=click.FloatRange(min=0),
-    metavar="P",
-    help="Of an hour of one GPU, or of the machine where none computes; in any currency.",
-)
+@options.price
 @click.option("--diagnose", is_flag=True, help="Say what held the run up, each with what to change; no page.")
 @options.home
 @options.as_json
