@@ -181,6 +181,7 @@ class Job:
             max_num_seqs=engine.max_num_seqs,
             samples=self.spec.output.temperature > 0,
             speculation=engine.speculation,
+            bucket_edges=self.spec.buckets.edges,
             options=dict(engine.options),
             owner=owner,
         )

@@ -27,7 +27,7 @@ class EngineConfig:
     """All that an engine is started with. `kind` and `dtype` are resolved, never `auto`.
 
     `keeps_token_gaps`: every request comes back with its `RequestTimes.token_gaps`; vLLM then takes 15 µs more for
-    every token (`vllm_times`).
+    every token (`vllm_times`). `bucket_edges`: an engine that pads computes no prompts of two buckets together.
     """
 
     kind: str
@@ -40,6 +40,7 @@ class EngineConfig:
     samples: bool = False  # whether requests have a temperature
     speculation: str = "off"
     keeps_token_gaps: bool = False
+    bucket_edges: tuple[int, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     owner: Owner | None = None
 

@@ -1,5 +1,6 @@
 """Which of the waiting requests are computed together, where a batch is padded to its longest prompt."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,12 +13,13 @@ MAX_PADDING_SHARE = 0.5
 @dataclass(frozen=True, kw_only=True)
 class Room:
     """What a batch may take: prompt positions computed at once, positions in the KV cache when every output
-    is as long as it may be, padding counted in both, and sequences.
+    is as long as it may be, padding counted in both, and sequences; of prompts between two of `edges`.
     """
 
     batched_tokens: int
     kv_tokens: int
     num_seqs: int
+    edges: tuple[int, ...] = ()
 
     def after_failed_prefill(self, positions: int) -> "Room":
         """Half of what did not fit."""
@@ -64,6 +66,7 @@ class _Shape:
             and self.positions <= room.batched_tokens
             and self.num_rows * (self.longest + self.output) <= room.kv_tokens
             and self.longest - self.shortest <= MAX_PADDING_SHARE * self.longest
+            and bisect_right(room.edges, self.shortest) == bisect_right(room.edges, self.longest)
         )
 
 

@@ -78,6 +78,7 @@ class TransformersEngine:
             batched_tokens=config.max_num_batched_tokens,
             kv_tokens=kv_tokens,
             num_seqs=config.max_num_seqs,
+            edges=config.bucket_edges,
         )
         self.label = f"transformers {metadata.version('transformers')} {config.device} {config.dtype}"
         self._waiting: OrderedDict[str, Request] = OrderedDict()

@@ -6,6 +6,8 @@ from batchrun.insight.shares import by_preemption, is_worth, of_reading, read_ag
 
 PREEMPTED = 0.05
 """Of the requests."""
+SAME_EDGE = 0.1
+"""Of the median prompt: an edge of a bucket nearer than that divides prompts in the middle."""
 MIN_SLICE = 64
 """Tokens of a slice below which reading again costs more than places are worth."""
 
@@ -86,14 +88,17 @@ def padding(evidence: Evidence) -> Finding | None:
         share=share,
         evidence=f"{padded:.0%} of the prompt tokens computed only filled batches up to their longest prompt "
         f"(n={evidence.requests.num_requests:,} requests)",
-        action=f"set buckets.edges to {_finer(evidence.spec.buckets.edges)}: a batch never mixes two buckets",
+        action=_more_alike(evidence),
     )
 
 
-def _finer(edges: tuple[int, ...]) -> list[int]:
-    """With an edge halfway, by factor, below each."""
-    halves = [edge // 2 for edge in edges if edge // 2 not in edges and edge > 1]
-    return sorted({*edges, *halves})
+def _more_alike(evidence: Evidence) -> str:
+    """An edge in the middle of the prompts; where there is one already, fewer in a batch."""
+    edges, median = evidence.spec.buckets.edges, round(evidence.requests.median_input_tokens)
+    if all(abs(edge - median) > SAME_EDGE * median for edge in edges):
+        return f"set buckets.edges to {sorted({*edges, median})}: a batch never mixes two buckets"
+    most = evidence.max_num_seqs
+    return f"lower engine.max_num_seqs from {most:,} to {max(1, most // 2):,}: fewer prompts are more alike"
 
 
 def idle(evidence: Evidence) -> Finding | None:

@@ -45,6 +45,13 @@ def test_the_cache_holds_the_longest_output_of_all_rows() -> None:
     assert 4 == len(choose_batch(waiting(*[100] * 8, max_tokens=900), replace(room, kv_tokens=800), 200))
 
 
+def test_prompts_of_two_buckets_are_never_in_one_batch() -> None:
+    """An edge belongs to the bucket above it, as in planning."""
+    room = replace(ROOM, edges=(100, 1000))
+    assert [90, 95, 99] == chosen(waiting(95, 100, 99, 104, 90), room)
+    assert [100, 104] == chosen(waiting(100, 99, 104, 90), room)
+
+
 def test_there_is_a_limit_of_sequences() -> None:
     """However short they are."""
     assert 32 == len(chosen(waiting(*[5] * 100)))

@@ -42,7 +42,7 @@ ACTIONS: dict[Callable[..., RunFacts], str] = {
     scenes.kv_cache: "lower engine.max_num_seqs from 64 to 25",
     scenes.feeding: "put the workspace's buckets/ on a local disk",
     scenes.kept_free: "lower output.max_tokens from 4,000 to ",
-    scenes.padding: "set buckets.edges to [512, 1024, 4096, 8192, 16384, 32768]",
+    scenes.padding: "set buckets.edges to [",
     scenes.idle: "leave batchrun a CPU core beside the engine's",
     scenes.tail: "begin with long documents: submit with --prefer longest",
     scenes.recomputation: "raise residency.slice_tokens from 64 to 2,048",

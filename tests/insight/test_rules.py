@@ -142,7 +142,12 @@ def test_a_healthy_run_has_no_finding() -> None:
         (replace(HEALTHY, beside=BESIDE), "interference", "lower engine.max_num_batched_tokens from 16,384 to 512"),
         (with_time(feeding=0.3), "feeding", "lower output.max_tokens"),
         (with_time(feeding=0.3, starved_steps=0.5), "feeding", "put the workspace's buckets/ on a local disk"),
-        (with_metrics(padding_share=0.4), "padding", "set buckets.edges to [512, 1024, 4096, 8192, 16384, 32768]"),
+        (with_metrics(padding_share=0.4), "padding", "set buckets.edges to [900, 1024, 8192, 32768]"),
+        (
+            replace(with_metrics(padding_share=0.4), requests=replace(REQUESTS, median_input_tokens=1000.0)),
+            "padding",
+            "lower engine.max_num_seqs from 256 to 128: fewer prompts are more alike",
+        ),
         (with_time(idle=0.2), "idle", "set own_process = true in [engine.options]"),
         (with_metrics(with_time(idle=0.2), store_wait_seconds=150.0), "idle", "put the workspace's checkpoints/"),
         (with_metrics(with_time(idle=0.2), collector_wait_seconds=150.0), "idle", "leave batchrun a CPU core"),
