@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
-from statistics import mean
 from typing import Any
 
 import msgspec
@@ -12,41 +11,20 @@ from batchrun.errors import DamageError
 from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
 from batchrun.insight.diagnosis import Diagnosis, diagnosis_of
-from batchrun.insight.documents import Documents, Listed, read_documents
+from batchrun.insight.documents import Documents, read_documents
 from batchrun.insight.facts import RunFacts, runs_of_job
+from batchrun.insight.notes import notes_of
+from batchrun.insight.past_runs import Night, night_of, off_by
 from batchrun.insight.phases import Phases, phases_of, whole_seconds
-from batchrun.insight.quality import extractive_coverage, share_repeated
+from batchrun.insight.shown import Quality, Shown, quality_of_sample, shown_of
 from batchrun.insight.sources import Texts, read_texts
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
 from batchrun.records import RowStatus
-from batchrun.run_record import RunRecord, RunState
+from batchrun.run_record import RunRecord
 
 LISTS = ("slowest", "expensive", "repetitive")
 LAST_RUNS = 14
 MOST_REPETITIVE = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A document by itself: what it cost, and how its summary reads. `machine_seconds` are its share of the run's."""
-
-    document: Listed
-    machine_seconds: float
-    cost: float | None
-    compression: float | None
-    repetition: float | None
-    coverage: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quality:
-    """Means over the summaries of one bucket, or of all, that were looked at one by one."""
-
-    label: str | None
-    num_summaries: int
-    repetition: float
-    num_coverage: int
-    coverage: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,23 +69,6 @@ class Overhead:
     num_steps: int
     starved_steps: int
     num_engine_deaths: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Night:
-    """Another run of the same job and corpus, or this one."""
-
-    run_id: str
-    started_at: str
-    state: RunState
-    computed: int
-    reused: int
-    failed: int
-    machine_seconds: float
-    documents_per_hour: float | None
-    ceiling_share: float | None
-    off_by: float | None
-    cost: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +118,13 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         record, facts.job, whole_seconds(record, has_own_clock=facts.has_own_clock), price_per_hour
     )
     texts = _texts(plan, documents)
-    shown = tuple(_shown(one, bill, texts) for one in documents.listed) if documents else ()
+    shown = tuple(shown_of(one, bill, texts) for one in documents.listed) if documents else ()
     nights = runs_of_job(facts)
     return Report(
         record=record,
         name=facts.job.name,
         corpus=tuple(plan.inputs if plan else record.corpus),
-        notes=tuple(_notes(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
+        notes=tuple(notes_of(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
         rows=_rows(record, documents),
         phases=phases_of(record, timeline, input_tokens, has_own_clock=facts.has_own_clock),
         course=course_of(record, timeline, input_tokens),
@@ -173,8 +134,8 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         overhead=_overhead(record),
         documents=documents,
         shown=shown,
-        quality=tuple(_quality(shown)),
-        nights=tuple(_night(each, price_per_hour) for each in nights[-LAST_RUNS:]),
+        quality=tuple(quality_of_sample(shown)),
+        nights=tuple(night_of(each, price_per_hour) for each in nights[-LAST_RUNS:]),
         diagnosis=diagnosis_of(facts),
     )
 
@@ -213,37 +174,6 @@ def _texts(plan: PlanRecord | None, documents: Documents | None) -> Texts:
     return read_texts(plan, {one.plan_row for one in documents.listed if one.is_ok})
 
 
-def _shown(one: Listed, bill: Bill, texts: Texts) -> Shown:
-    text, seconds = texts.of_row.get(one.plan_row), one.share * bill.machine_hours * 3600
-    return Shown(
-        document=one,
-        machine_seconds=seconds,
-        cost=bill.cost_of(seconds),
-        compression=one.compression,
-        repetition=share_repeated(one.summary) if one.summary else None,
-        coverage=extractive_coverage(one.summary, text) if one.summary and text else None,
-    )
-
-
-def _quality(shown: tuple[Shown, ...]) -> list[Quality]:
-    """Of the sample as a whole, then of its buckets."""
-    sample = [one for one in shown if "sample" in one.document.lists and one.repetition is not None]
-    labels = list(dict.fromkeys(one.document.bucket for one in sample))
-    return [_quality_of(None, sample), *(_quality_of(label, sample) for label in labels)] if sample else []
-
-
-def _quality_of(label: str | None, sample: list[Shown]) -> Quality:
-    own = [one for one in sample if label in (None, one.document.bucket)]
-    covered = [one.coverage for one in own if one.coverage is not None]
-    return Quality(
-        label=label,
-        num_summaries=len(own),
-        repetition=mean(one.repetition or 0.0 for one in own),
-        num_coverage=len(covered),
-        coverage=mean(covered) if covered else None,
-    )
-
-
 def _rows(record: RunRecord, documents: Documents | None) -> dict[str, int]:
     """As plan and memo table have them now; without a plan as the run left them."""
     if documents is None:
@@ -274,19 +204,13 @@ def _foretold(record: RunRecord, documents: Documents | None) -> Foretold:
     return Foretold(
         estimated_seconds=record.estimated_seconds,
         running_seconds=record.seconds.running,
-        off_by=_off_by(record),
+        off_by=off_by(record),
         documents_to_run=record.to_run,
         documents_computed=record.rows.computed,
         planned_input_tokens=documents.planned_tokens if documents and is_whole else None,
         input_tokens=record.tokens.input,
         output_tokens=record.tokens.output,
     )
-
-
-def _off_by(record: RunRecord) -> float | None:
-    if not record.estimated_seconds or not record.to_run or record.rows.computed < record.to_run:
-        return None
-    return record.seconds.running / record.estimated_seconds - 1
 
 
 def _overhead(record: RunRecord) -> Overhead:
@@ -303,57 +227,3 @@ def _overhead(record: RunRecord) -> Overhead:
         starved_steps=metrics.starved_steps,
         num_engine_deaths=metrics.num_engine_deaths,
     )
-
-
-def _night(facts: RunFacts, price_per_hour: float | None) -> Night:
-    record, seconds = facts.record, whole_seconds(facts.record, has_own_clock=facts.has_own_clock)
-    return Night(
-        run_id=record.run_id,
-        started_at=record.started_at,
-        state=record.state,
-        computed=record.rows.computed,
-        reused=record.rows.reused,
-        failed=record.rows.failed,
-        machine_seconds=seconds,
-        documents_per_hour=3600 * record.rows.computed / seconds if seconds else None,
-        ceiling_share=record.metrics.ceiling_share,
-        off_by=_off_by(record),
-        cost=bill_of(record, facts.job, seconds, price_per_hour).cost,
-    )
-
-
-def _notes(
-    facts: RunFacts,
-    nights: list[RunFacts],
-    documents: Documents | None,
-    texts: Texts,
-    damage: str,
-    *,
-    has_timeline: bool,
-) -> list[str]:
-    """What a reader would otherwise ask."""
-    record = facts.record
-    later = [night.record.run_id for night in nights if night.record.started_at > record.started_at]
-    missing = documents.num_asked - documents.num_documents if documents and documents.of_run else 0
-    found = {
-        f"The run goes on. These are its figures of {record.updated_at}; its timeline and request telemetry are written "
-        "every 30 seconds.": record.state is RunState.RUNNING,
-        "The run was killed. What was in flight is not counted, and up to 30 seconds of its timeline and of its "
-        "request telemetry are lost.": record.stop_reason == "killed",
-        "This run has computed no document. What is said of documents is said of the corpus as it stands.": not record.rows.computed,
-        "There is no timeline of this run: nothing can be drawn over time.": bool(record.rows.computed)
-        and not has_timeline,
-        "There is no request telemetry of this run: how long a single document took is not known, and what is said of "
-        "documents is said of the corpus as it stands.": bool(record.rows.computed)
-        and documents is not None
-        and not documents.of_run,
-        "The engine was not calibrated before this run, so that reading can not be told from writing, nor the speed held "
-        "against what the engine reaches. For the next one: batchrun calibrate": bool(record.rows.computed)
-        and record.profile is None,
-        "Times of the engine are those of a simulator's clock; planning and publishing are real.": facts.has_own_clock,
-        f"A later run of this corpus is {later[-1] if later else ''}. Rows are told as they stand now.": bool(later),
-        f"{missing:,} documents of this run are not shown: they have no verdict yet, or left the corpus since.": missing > 0,
-        damage: bool(damage),
-        f"Extractive coverage is not measured: {texts.problem}.": texts.problem is not None,
-    }  # fmt: skip
-    return [text for text, holds in found.items() if holds]
