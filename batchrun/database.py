@@ -14,6 +14,7 @@ from batchrun.closing import Closing
 from batchrun.scratch import scratch_folder
 
 DatabaseError = duckdb.Error
+OutOfMemory = duckdb.OutOfMemoryException
 
 MEMORY_LIMIT = "96MB"
 """What is larger spills: under it 10,000,000 memo rows of 5,000,000 keys were settled in 35 s."""

@@ -16,6 +16,7 @@ from batchrun.planning.buckets import make_buckets
 from batchrun.planning.plan import PlanRecord
 from batchrun.profile import Profile
 from batchrun.records import RowStatus, is_permanent
+from batchrun.shard import WHOLE
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.rows import rows_of
 
@@ -145,7 +146,9 @@ class _Reading:
     def documents(self) -> Documents:
         self._read_requests()
         num_asked, weight = self._one("asked_in_all")
-        found = self._all("rows_by_status", plan=literal(self._facts.paths.plan))
+        shard = self._plan.shard or WHOLE
+        plan = {"plan": literal(self._facts.paths.plan), "of": shard.of, "ordinal": shard.ordinal}
+        found = self._all("rows_by_status", **plan)
         if not self._files:
             rows = self._plan_rows([row for *_, examples in found for row in examples], [])
             return Documents(
@@ -154,7 +157,7 @@ class _Reading:
             )  # fmt: skip
         self._execute(
             "documents",
-            plan=literal(self._facts.paths.plan),
+            **plan,
             segments=[literal(path) for path in self._files],
             edges=self._edges,
             of_run=num_asked > 0,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from batchrun.database import Database, DatabaseError, literal, statements
+from batchrun.database import Database, DatabaseError, OutOfMemory, literal, statements
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.percentiles import Group, percentiles
 from batchrun.insight.time_use import TimeUse, time_use
@@ -127,6 +127,8 @@ def read_evidence(facts: RunFacts) -> Evidence:
     )
     try:
         evidence = _with_requests(facts, evidence)
+    except OutOfMemory:
+        raise
     except DatabaseError:  # damaged, or of another version
         evidence = replace(evidence, is_telemetry_lost=True)
     time = time_use(

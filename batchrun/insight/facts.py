@@ -31,8 +31,13 @@ class RunFacts:
 
     @property
     def requests(self) -> list[Path]:
-        """Files of request telemetry: one, or the parts of a run that goes on or was killed."""
-        return sorted(self.paths.requests.glob(f"{self.record.run_id}.*parquet"))
+        """Files of request telemetry: one, or the parts of a run that goes on or was killed; parts that a whole file
+        was joined from are in it.
+        """
+        whole = self.paths.requests / f"{self.record.run_id}.parquet"
+        return (
+            [whole] if whole.exists() else sorted(self.paths.requests.glob(f"{self.record.run_id}.*parquet"))
+        )
 
     @property
     def has_own_clock(self) -> bool:

@@ -11,6 +11,8 @@ from batchrun.database import Database, literal, statements
 
 LENGTHS = ("0–1K", "1K–8K", "8K–32K", "32K+")
 """Of input tokens, half-open."""
+LENGTH_EDGES = (1024, 8192, 32768)
+"""Between them."""
 TIMES = ("_ms", "_p50", "_p95")
 
 
@@ -54,13 +56,15 @@ def concurrency_label(power: int) -> str:
 def percentiles(files: list[Path], scratch: Path) -> list[Group]:
     """Of the requests in files of request telemetry that did not fail: by length, by concurrency, by both.
 
-    Raises DatabaseError where a file can not be read.
+    Percentiles are those of a t-digest: within 1 %, in the same memory for any number of requests. Raises DatabaseError
+    where a file can not be read.
     """
     if not files:
         return []
     with Database(scratch) as database:
         sql = statements(__package__)["percentiles"]
-        found = database.connection.execute(sql, {"files": [literal(path) for path in files]}).fetchall()
+        asked = {"files": [literal(path) for path in files], "edges": LENGTH_EDGES}
+        found = database.connection.execute(sql, asked).fetchall()
     return [_group(*row) for row in found]
 
 

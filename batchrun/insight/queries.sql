@@ -2,8 +2,7 @@
 WITH requests AS (
     SELECT
         *,
-        CASE WHEN input_tokens < 1024 THEN 0 WHEN input_tokens < 8192 THEN 1
-             WHEN input_tokens < 32768 THEN 2 ELSE 3 END AS length,
+        len(list_filter($edges, lambda edge: edge <= input_tokens)) AS length,
         CAST(ceil(log2(greatest(running, 1))) AS INTEGER) AS concurrency,
         CASE WHEN output_tokens > 1 THEN decode_ms / (output_tokens - 1) END AS tpot_ms
     FROM read_parquet($files)
@@ -15,12 +14,12 @@ SELECT
     count(itl_p50) AS num_itl,
     avg(input_tokens) AS input_tokens,
     avg(output_tokens) AS output_tokens,
-    quantile_cont(queue_ms, [0.5, 0.95, 0.99]) AS queue_ms,
-    quantile_cont(prefill_ms, [0.5, 0.95, 0.99]) AS prefill_ms,
-    quantile_cont(ttft_ms, [0.5, 0.95, 0.99]) AS ttft_ms,
-    quantile_cont(tpot_ms, [0.5, 0.95, 0.99]) AS tpot_ms,
-    quantile_cont(itl_p50, [0.5, 0.95, 0.99]) AS itl_p50,
-    quantile_cont(itl_p95, [0.5, 0.95, 0.99]) AS itl_p95
+    approx_quantile(queue_ms, [0.5, 0.95, 0.99]) AS queue_ms,
+    approx_quantile(prefill_ms, [0.5, 0.95, 0.99]) AS prefill_ms,
+    approx_quantile(ttft_ms, [0.5, 0.95, 0.99]) AS ttft_ms,
+    approx_quantile(tpot_ms, [0.5, 0.95, 0.99]) AS tpot_ms,
+    approx_quantile(itl_p50, [0.5, 0.95, 0.99]) AS itl_p50,
+    approx_quantile(itl_p95, [0.5, 0.95, 0.99]) AS itl_p95
 FROM requests
 WHERE error_type IS NULL
 GROUP BY GROUPING SETS ((length), (concurrency), (length, concurrency))
@@ -48,10 +47,10 @@ SELECT
     coalesce(sum(CAST(input_tokens AS DOUBLE) ** 2) / nullif(sum(input_tokens), 0), 0) AS input_tokens_of_a_token,
     coalesce(count(*) FILTER (preemptions > 0), 0) AS num_preempted,
     CAST(coalesce(sum(preemptions * (input_tokens + output_tokens / 2)), 0) AS DOUBLE) AS preempted_tokens,
-    coalesce(quantile_cont(input_tokens + output_tokens, 0.9), 0) AS held_tokens,
-    coalesce(quantile_cont(input_tokens, 0.5), 0) AS median_input_tokens,
-    (SELECT coalesce(quantile_cont(output_tokens, 0.5), 0) FROM outputs) AS median_output_tokens,
-    (SELECT coalesce(quantile_cont(output_tokens, 0.95), 0) FROM outputs) AS long_output_tokens,
+    coalesce(approx_quantile(input_tokens + output_tokens, 0.9), 0) AS held_tokens,
+    coalesce(approx_quantile(input_tokens, 0.5), 0) AS median_input_tokens,
+    (SELECT coalesce(approx_quantile(output_tokens, 0.5), 0) FROM outputs) AS median_output_tokens,
+    (SELECT coalesce(approx_quantile(output_tokens, 0.95), 0) FROM outputs) AS long_output_tokens,
     (SELECT coalesce(max(seconds), 0) FROM outputs) AS longest_seconds,
     (SELECT output_tokens FROM last_one) AS last_output_tokens,
     (SELECT input_tokens FROM last_one) AS last_input_tokens,
@@ -73,7 +72,7 @@ WITH requests AS (
     FROM read_parquet($files)
     WHERE error_type IS NULL AND decode_ms > 0
 ), long_prompts AS (
-    SELECT began_at AS moment, read_tokens, prefill_ms, row_number() OVER (ORDER BY began_at) AS number
+    SELECT began_at AS moment, read_tokens, prefill_ms, count(*) OVER (ORDER BY began_at) AS number
     FROM requests WHERE read_tokens >= $long
 ), sampled AS (
     SELECT
@@ -90,8 +89,8 @@ WITH requests AS (
 SELECT
     count(*) AS num_requests,
     count(*) FILTER (num_beside > 0) AS num_beside,
-    coalesce(quantile_cont(itl_p50, 0.5), 0) AS itl_p50,
-    coalesce(quantile_cont(itl_p95, 0.5), 0) AS itl_p95,
+    coalesce(approx_quantile(itl_p50, 0.5), 0) AS itl_p50,
+    coalesce(approx_quantile(itl_p95, 0.5), 0) AS itl_p95,
     coalesce(sum(waited_ms) / sum(decode_ms), 0) AS waited_share,
     coalesce(sum(num_beside) / sum(decode_ms), 0) AS prompts_per_ms,
     CASE WHEN var_pop(num_beside / decode_ms) > 0 THEN
@@ -99,8 +98,8 @@ SELECT
     CASE WHEN var_pop(num_beside / decode_ms) > 0 AND var_pop(waited_ms / decode_ms) > 0 THEN
         regr_r2(waited_ms / decode_ms, num_beside / decode_ms) END AS r2,
     (SELECT count(*) FROM long_prompts) AS num_long,
-    (SELECT coalesce(quantile_cont(prefill_ms, 0.5), 0) FROM long_prompts) AS long_prefill_ms,
-    (SELECT coalesce(quantile_cont(read_tokens, 0.5), 0) FROM long_prompts) AS long_tokens
+    (SELECT coalesce(approx_quantile(prefill_ms, 0.5), 0) FROM long_prompts) AS long_prefill_ms,
+    (SELECT coalesce(approx_quantile(read_tokens, 0.5), 0) FROM long_prompts) AS long_tokens
 FROM sampled
 
 -- attempts: of the requests in some files, first attempts, those after a failure, later slices and what was cut off
@@ -138,7 +137,7 @@ CREATE TEMP TABLE compared_requests (
 INSERT INTO compared_requests
 SELECT
     $side, key, slice,
-    CASE WHEN input_tokens < 1024 THEN 0 WHEN input_tokens < 8192 THEN 1 WHEN input_tokens < 32768 THEN 2 ELSE 3 END,
+    len(list_filter($edges, lambda edge: edge <= input_tokens)),
     error_type IS NOT NULL, running, finished_at, queue_ms, ttft_ms,
     CASE WHEN output_tokens > 1 THEN decode_ms / (output_tokens - 1) END, itl_p95, output_tokens
 FROM read_parquet($files)
@@ -261,7 +260,7 @@ CREATE TEMP TABLE asked (
 -- asked_in_all: documents that a run asked the engine for, and the weight of all of them
 SELECT count(*), coalesce(sum(weight), 0) FROM asked
 
--- rows_by_status: rows of a plan by what plan and memo table say of them, each with the first of them
+-- rows_by_status: rows of a plan, a shard's own alone, by what plan and memo table say of them, each with the first of them
 SELECT
     coalesce(plan.status, CASE winner.rank WHEN 2 THEN 'ok' WHEN 1 THEN 'failed' ELSE 'pending' END) AS status,
     coalesce(plan.error_type, winner.error_type) AS error_type,
@@ -269,6 +268,7 @@ SELECT
     min(file_row_number, 3) AS examples
 FROM read_parquet($plan, file_row_number = true, hive_partitioning = false) plan
 LEFT JOIN winner USING (hash_hi, hash_lo)
+WHERE coalesce(hash_hi, (source + "row")::UBIGINT) % $of = $ordinal
 GROUP BY ALL
 ORDER BY num_rows DESC, status, error_type
 
@@ -279,7 +279,7 @@ WITH planned AS (
         hash_hi, hash_lo, min(file_row_number) AS plan_row, count(*) AS num_rows,
         any_value(input_tokens) AS planned_tokens
     FROM read_parquet($plan, file_row_number = true, hive_partitioning = false)
-    WHERE hash_hi IS NOT NULL
+    WHERE hash_hi % $of = $ordinal
     GROUP BY ALL
 ), memo AS (
     SELECT

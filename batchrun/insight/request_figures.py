@@ -11,7 +11,7 @@ from batchrun.database import Database, literal, statements
 from batchrun.insight.bootstrap import FEWEST, Floats, Statistic, compare, mean, plain, quantile
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.figures import Figure, of_difference, of_shares
-from batchrun.insight.percentiles import LENGTHS
+from batchrun.insight.percentiles import LENGTH_EDGES, LENGTHS
 from batchrun.insight.proportions import Share
 
 MOST_REQUESTS = 20_000
@@ -96,7 +96,12 @@ class _Requests:
         self._execute("create_compared_requests")
         for side, files in enumerate(sides):
             if files:
-                self._execute("add_compared_requests", side=side, files=[literal(path) for path in files])
+                self._execute(
+                    "add_compared_requests",
+                    side=side,
+                    files=[literal(path) for path in files],
+                    edges=LENGTH_EDGES,
+                )
         counted = self._execute("count_compared_requests").fetchall()
         self._counts = {(length, side): (number, failed) for length, side, number, failed in counted}
         self._execute("create_request_pairs")

@@ -1,10 +1,17 @@
 """Finding a run, and its requests by length and concurrency."""
 
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from batchrun.errors import ConfigError
+from batchrun.insight.evidence import read_evidence
 from batchrun.insight.facts import find_run, runs_of_job
 from batchrun.insight.percentiles import LENGTHS, concurrency_label, percentiles
+from batchrun.telemetry.requests import SCHEMA
 from batchrun.workspace import Workspace
 from tests.commands import Bench, texts
 
@@ -39,6 +46,70 @@ def test_percentiles_are_by_length_and_by_concurrency(bench: Bench) -> None:
     by_concurrency = [group for group in groups if group.length is None]
     assert 30 == sum(group.num_requests for group in by_concurrency)
     assert percentiles([], facts.scratch) == []
+
+
+def test_a_night_of_requests_takes_no_more_memory(bench: Bench) -> None:
+    """The database has 96 MB for them: percentiles are those of the values to 1 %, and nothing is called damaged."""
+    bench.submit(bench.corpus(texts(3)))
+    facts = find_run(Workspace(home=bench.home), "summarize")
+    number, random = 400_000, np.random.default_rng(1)
+    times = {
+        name: random.lognormal(3, 1, number)
+        for name in ("queue_ms", "prefill_ms", "decode_ms", "itl_p50", "itl_p95")
+    }
+    counts = {
+        "input_tokens": random.integers(100, 40_000, number),
+        "output_tokens": random.integers(2, 200, number),
+        "cached_tokens": np.zeros(number, np.int64),
+        "running": random.integers(1, 256, number, dtype=np.int32),
+        "finished_at": np.arange(number) / 100,
+    }
+    columns = times | counts | {"ttft_ms": times["queue_ms"] + times["prefill_ms"]}
+    constants = {
+        "stage": "document",
+        "attempt": 1,
+        "slice": 0,
+        "bucket": "0–1K",
+        "finish_reason": "stop",
+        "preemptions": 0,
+    }
+    keys = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), number, [None, pa.py_buffer(random.bytes(16 * number))]
+    )
+    table = pa.table(
+        [
+            keys if field.name == "key"
+            else pa.array(columns[field.name], field.type) if field.name in columns
+            else pa.repeat(pa.scalar(constants.get(field.name), field.type), number)
+            for field in SCHEMA
+        ],
+        schema=SCHEMA,
+    )  # fmt: skip
+    pq.write_table(table, facts.requests[0])
+    groups = percentiles(facts.requests, facts.scratch)
+    [longest] = [group for group in groups if group.length == LENGTHS[3] and group.concurrency is None]
+    assert longest.prefill_ms is not None
+    found = (longest.prefill_ms.p50, longest.prefill_ms.p95, longest.prefill_ms.p99)
+    wanted = np.quantile(times["prefill_ms"][counts["input_tokens"] >= 32768], [0.5, 0.95, 0.99])
+    assert pytest.approx(wanted, rel=0.02) == found
+    evidence = read_evidence(facts)
+    assert not evidence.is_telemetry_lost
+    assert (
+        number
+        == evidence.requests.num_requests
+        == evidence.beside.num_requests + int((counts["output_tokens"] < 16).sum())
+    )
+
+
+def test_requests_are_counted_once_where_parts_were_joined(bench: Bench) -> None:
+    """A run that was killed between the two has left the parts beside the file that they are in."""
+    bench.submit(bench.corpus(texts(3)))
+    facts = find_run(Workspace(home=bench.home), "summarize")
+    [whole] = facts.requests
+    shutil.copy(whole, whole.with_name(f"{facts.record.run_id}.part-00000.parquet"))
+    assert [whole] == facts.requests
+    whole.unlink()
+    assert 1 == len(facts.requests)
 
 
 @pytest.mark.parametrize(("power", "label"), [(0, "1"), (1, "2"), (2, "3–4"), (3, "5–8")])

@@ -39,6 +39,20 @@ def night(bench: Bench) -> Bench:
     return bench
 
 
+def test_the_rows_of_a_shard_are_its_own(bench: Bench) -> None:
+    """Those of the other are no pending ones; together they are the corpus."""
+    corpus = bench.corpus([*texts(38), ""])
+    shards = []
+    for shard in ("1/2", "2/2"):
+        done = simulate(bench, corpus, "--shard", shard)
+        assert 0 == done.code, done.err
+        shards.append(bench.run("report", done.json["run_id"], "--json").json)
+    for found in shards:
+        assert 0 == found["rows"]["pending"]
+        assert found["record"]["rows"]["ok"] == found["rows"]["ok"] == found["documents"]["num_documents"]
+    assert (38, 1) == tuple(sum(found["rows"][status] for found in shards) for status in ("ok", "skipped"))
+
+
 def test_figures_are_those_of_the_run(night: Bench) -> None:
     """Rows, tokens, lengths and reasons against the output; time and cost against the record."""
     _, result = report(night, "summarize", "--price", "3.6")
