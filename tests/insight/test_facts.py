@@ -1,8 +1,10 @@
 """Finding a run, and its requests by length and concurrency."""
 
 import shutil
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,7 +59,7 @@ def test_a_night_of_requests_takes_no_more_memory(bench: Bench) -> None:
         name: random.lognormal(3, 1, number)
         for name in ("queue_ms", "prefill_ms", "decode_ms", "itl_p50", "itl_p95")
     }
-    counts = {
+    counts: dict[str, npt.NDArray[Any]] = {
         "input_tokens": random.integers(100, 40_000, number),
         "output_tokens": random.integers(2, 200, number),
         "cached_tokens": np.zeros(number, np.int64),
