@@ -11,7 +11,7 @@ from batchrun.run_record import RunRecord
 from batchrun.spec import JobSpec
 
 MIN_INTERVALS = 16
-"""Output tokens of a request from which its 95th percentile of intervals says something."""
+"""Output tokens of a request from which the median of its intervals says something."""
 LONG_PROMPT = 4096
 """Tokens of a prompt that is long beside others, where half of a step's budget is not less."""
 
@@ -46,7 +46,7 @@ class Requests:
 @dataclass(frozen=True, kw_only=True)
 class Beside:
     """Of `num_requests` whose intervals were taken, `num_beside` of which wrote while one of `num_long` prompts of
-    `long_prompt` tokens or more was read. `itl_p50` and `itl_p95` are medians over them, in ms; `waited_share` is
+    `long_prompt` tokens or more was read. `itl_p50` is the median over them, in ms; `waited_share` is
     what they waited above the median interval, of the time in which they wrote.
 
     `ms_a_prompt`: what a request waited more for each long prompt beside it, by least squares over them, with its
@@ -56,7 +56,6 @@ class Beside:
     num_requests: int = 0
     num_beside: int = 0
     itl_p50: float = 0.0
-    itl_p95: float = 0.0
     waited_share: float = 0.0
     prompts_per_ms: float = 0.0
     ms_a_prompt: float = 0.0

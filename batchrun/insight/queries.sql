@@ -71,7 +71,6 @@ WITH requests AS (
         decode_ms,
         output_tokens,
         itl_p50,
-        itl_p95,
         coalesce(preemptions, 0) AS preemptions
     FROM read_parquet($files)
     WHERE error_type IS NULL AND decode_ms > 0
@@ -81,7 +80,6 @@ WITH requests AS (
 ), sampled AS (
     SELECT
         itl_p50,
-        itl_p95,
         decode_ms,
         greatest(0, decode_ms - itl_p50 * (output_tokens - 1)) AS waited_ms,
         coalesce(at_end.number, 0) - coalesce(at_start.number, 0) AS num_beside
@@ -94,7 +92,6 @@ SELECT
     count(*) AS num_requests,
     count(*) FILTER (num_beside > 0) AS num_beside,
     coalesce(quantile_cont(itl_p50, 0.5), 0) AS itl_p50,
-    coalesce(quantile_cont(itl_p95, 0.5), 0) AS itl_p95,
     coalesce(sum(waited_ms) / sum(decode_ms), 0) AS waited_share,
     coalesce(sum(num_beside) / sum(decode_ms), 0) AS prompts_per_ms,
     CASE WHEN var_pop(num_beside / decode_ms) > 0 THEN

@@ -46,7 +46,6 @@ BESIDE = Beside(
     num_requests=1000,
     num_beside=400,
     itl_p50=20.0,
-    itl_p95=300.0,
     waited_share=0.4,
     prompts_per_ms=0.0005,
     ms_a_prompt=600.0,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,6 +16,7 @@ from batchrun.insight.facts import find_run
 from batchrun.insight.percentiles import Group, percentiles
 from batchrun.insight.told import diagnosis_text, times_table
 from batchrun.run_record import RowCounts, RunState
+from batchrun.telemetry.requests import SCHEMA
 from batchrun.telemetry.timeline import timeline_of
 from batchrun.workspace import Workspace
 from tests.commands import Bench, texts
@@ -95,6 +97,20 @@ def test_without_requests_the_record_tells_how_long_inputs_are(bench: Bench) -> 
     assert left.time is not None
     assert told.time.reading == pytest.approx(left.time.reading, abs=0.1)
     assert 0.2 < (left.time.reading or 0.0) < 0.7
+
+
+def test_slices_of_one_output_are_counted_together_and_failed_requests_not(bench: Bench) -> None:
+    """A median over outputs is of so many; a run all of whose requests failed knows as much of them as one without."""
+    assert 0 == bench.submit(bench.corpus(texts(5))).code
+    facts = find_run(Workspace(home=bench.home), "summarize")
+    [path] = facts.requests
+    requests = [request(1, slice=0), request(1, slice=1), request(2)]
+    pq.write_table(pa.Table.from_pylist(requests, schema=SCHEMA), path)
+    found = read_evidence(facts).requests
+    assert found is not None
+    assert (3, 2) == (found.num_requests, found.num_outputs)
+    pq.write_table(pa.Table.from_pylist([request(1, error_type="engine")], schema=SCHEMA), path)
+    assert None is read_evidence(facts).requests
 
 
 def timed(number: int, **times: Any) -> dict[str, Any]:
