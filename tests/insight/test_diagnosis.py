@@ -24,7 +24,7 @@ EVIDENCE: dict[Callable[..., RunFacts], str] = {
     r"\(8K–32K, n=29\); the time of an output token \(TPOT\) p50 stays about the same, 22\d ms .* and 22\d ms \(8K–32K, n=29\)",
     scenes.decode: r"writing takes .*; 6\d sequences ran at once, and each token took about 1\.\d times as long as .*; over "
     r"lengths of input .* stays about the same, 42 ms \(0–1K, n=450\) and 48 ms \(1K–8K, n=30\)",
-    scenes.interference: r"389 of 400 requests wrote while one of 29 prompts of 4,096 tokens or more was read: a step that "
+    scenes.interference: r"3[89]\d of 400 requests wrote while one of 29 prompts of 4,096 tokens or more was read: a step that "
     r"reads 16,034 of its tokens takes 846 ms, the usual one between two tokens \(ITL\) 40 ms; each",
     scenes.kv_cache: r"the KV cache was over 90% full for \d\d% of the time, and sequences were preempted: \d+ times, "
     r"\d\d of 300 requests; up to 2\d% of",
@@ -32,7 +32,7 @@ EVIDENCE: dict[Callable[..., RunFacts], str] = {
     scenes.kept_free: r"documents waited while \d sequences ran where 64 could and the KV cache was \d% full.* 0% of",
     scenes.padding: r"50% of the prompt tokens computed only filled batches",
     scenes.idle: r"the engine had nothing to compute for [\d.]+ s of [\d.]+; finished rows waited 0\.0 s for the disk",
-    scenes.tail: r"the longest output took 1\d\.\d s of 31\.\d, the last to end wrote 1,503 tokens, where 62 is the median \(n=401",
+    scenes.tail: r"the longest output took 1\d\.\d s of 31\.\d; the last to end wrote 1,503 tokens, where 62 is the median \(n=401",
     scenes.recomputation: r"95% of the prompt tokens read had been read before: 832 slices",
 }
 ACTIONS: dict[Callable[..., RunFacts], str] = {
