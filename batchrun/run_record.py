@@ -49,7 +49,8 @@ class RowCounts:
 @dataclass(frozen=True, kw_only=True)
 class TokenCounts:
     """Tokens of the calls that ended in this run: prompts, outputs (slices of earlier runs among them), prompt tokens
-    taken from the prefix cache; and what was computed again.
+    taken from the prefix cache; and what was computed again, as the engine counts it: vLLM does not count what it
+    reads again after a preemption, so that it is not in `recomputed` there.
     """
 
     input: int = 0
@@ -140,6 +141,11 @@ class RunRecord:
     release: str | None = (
         None  # what who submitted calls this state of model, spec and machine; nothing depends on it
     )
+
+    @property
+    def told_state(self) -> str:
+        """The state, with the reason why it ended where there is one."""
+        return self.state + (f" ({self.stop_reason})" if self.stop_reason else "")
 
     @property
     def corpus_name(self) -> CorpusName:

@@ -82,7 +82,7 @@ def _state(record: RunRecord) -> str:
         return (
             f"running (process {record.pid} on {record.host}), {since(record.started_at)}: {how_far(record)}"
         )
-    return record.state + (f" ({record.stop_reason})" if record.stop_reason else "")
+    return record.told_state
 
 
 def _window(record: RunRecord) -> str:

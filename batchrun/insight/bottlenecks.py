@@ -11,7 +11,7 @@ from batchrun.insight import demands, losses
 from batchrun.insight.evidence import Evidence, read_evidence
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.finding import MIN_REQUESTS, Finding
-from batchrun.run_record import RunState
+from batchrun.run_record import RunRecord, RunState
 
 RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     demands.prefill,
@@ -39,6 +39,8 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def gaps(evidence: Evidence) -> list[str]:
     """What rules were silent for, because there was too little to tell."""
+    if _had_no_work(evidence.record):
+        return []
     said, time, requests = [], evidence.time, evidence.requests
     if time is None:
         said.append("the timeline has too few samples or steps: shares of the time are not told")
@@ -48,6 +50,10 @@ def gaps(evidence: Evidence) -> list[str]:
         )
     if evidence.is_telemetry_lost:
         said.append("the files of request telemetry can not be read: they are damaged, or of another version")
+    elif requests is None:
+        said.append(
+            "there is no telemetry of requests that ended: only what the record and the timeline have is told"
+        )
     elif requests.num_timed < MIN_REQUESTS:
         said.append(f"{requests.num_timed:,} requests have times: groups are compared from {MIN_REQUESTS} on")
     elif evidence.beside.num_requests < MIN_REQUESTS:
@@ -60,10 +66,31 @@ def gaps(evidence: Evidence) -> list[str]:
 
 def verdict(evidence: Evidence) -> str:
     """What to say of a run in which nothing stands out, or too little is there to say so."""
-    if evidence.time is None and evidence.requests.num_timed < MIN_REQUESTS:
-        return "the run was too short to tell what held it up"
-    share = evidence.record.metrics.ceiling_share
-    state = "" if evidence.record.state is not RunState.RUNNING else " so far"
+    record, requests = evidence.record, evidence.requests
+    if _had_no_work(record):
+        return _no_work(record)
+    if evidence.time is None and (requests is None or requests.num_timed < MIN_REQUESTS):
+        return _too_short(record)
+    share = record.metrics.ceiling_share
+    state = "" if record.state is not RunState.RUNNING else " so far"
     if share is None:
         return f"nothing stands out{state}; how near the run was to its ceiling says a profile: batchrun calibrate"
     return f"nothing stands out{state}: the run was at {share:.0%} of the ceiling that its engine's profile gives"
+
+
+def _had_no_work(record: RunRecord) -> bool:
+    return record.state is RunState.COMPLETE and not record.to_run and not record.metrics.num_steps
+
+
+def _no_work(record: RunRecord) -> str:
+    rows = record.rows
+    return (
+        f"there was nothing to compute: of {rows.total:,} rows {rows.skipped:,} were skipped, {rows.ok:,} had a summary "
+        f"already, {rows.failed:,} had failed for good"
+    )
+
+
+def _too_short(record: RunRecord) -> str:
+    if record.state is RunState.COMPLETE:
+        return "the run was too short to tell what held it up"
+    return f"{record.told_state}: the run has computed too little to tell what held it up"

@@ -11,41 +11,42 @@ from batchrun.run_record import RunRecord
 from batchrun.spec import JobSpec
 
 MIN_INTERVALS = 16
-"""Output tokens of a request from which its 95th percentile of intervals says something."""
+"""Output tokens of a request from which the median of its intervals says something."""
 LONG_PROMPT = 4096
 """Tokens of a prompt that is long beside others, where half of a step's budget is not less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """Of all requests that did not fail. `num_timed` have the engine's times, `num_itl` intervals between tokens.
+    """Of all requests that did not fail, of which there is one or more; `num_timed` have the engine's times. Together
+    they made `num_outputs`: several are slices of one.
 
     `input_tokens_of_a_token`: of the prompt that a prompt token stands in, the mean over tokens. `preempted_tokens`:
     what preemptions threw away, each a prompt and half of its output. `held_tokens`: 90 % hold no more of the KV cache
-    at their end. `longest_seconds`: of an output, all of its slices. `last_…`: of the output that ended last.
+    at their end. `long_output_tokens`: 95 % of outputs have no more. `longest_seconds`: of an output, all of its
+    slices; 0 where no request has times. `last_…`: of the output that ended last.
     """
 
-    num_requests: int = 0
-    num_timed: int = 0
-    num_itl: int = 0
-    input_tokens: int = 0
-    input_tokens_of_a_token: float = 0.0
-    num_preempted: int = 0
-    preempted_tokens: float = 0.0
-    held_tokens: float = 0.0
-    median_input_tokens: float = 0.0
-    median_output_tokens: float = 0.0
-    long_output_tokens: float = 0.0
-    longest_seconds: float = 0.0
-    last_output_tokens: int = 0
-    last_input_tokens: int = 0
-    last_is_nested: bool = False
+    num_requests: int
+    num_timed: int
+    num_outputs: int
+    input_tokens_of_a_token: float
+    num_preempted: int
+    preempted_tokens: float
+    held_tokens: float
+    median_input_tokens: float
+    median_output_tokens: float
+    long_output_tokens: float
+    longest_seconds: float
+    last_output_tokens: int
+    last_input_tokens: int
+    last_is_nested: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
     """Of `num_requests` whose intervals were taken, `num_beside` of which wrote while one of `num_long` prompts of
-    `long_prompt` tokens or more was read. `itl_p50` and `itl_p95` are medians over them, in ms; `waited_share` is
+    `long_prompt` tokens or more was read. `itl_p50` is the median over them, in ms; `waited_share` is
     what they waited above the median interval, of the time in which they wrote.
 
     `ms_a_prompt`: what a request waited more for each long prompt beside it, by least squares over them, with its
@@ -55,7 +56,6 @@ class Beside:
     num_requests: int = 0
     num_beside: int = 0
     itl_p50: float = 0.0
-    itl_p95: float = 0.0
     waited_share: float = 0.0
     prompts_per_ms: float = 0.0
     ms_a_prompt: float = 0.0
@@ -81,7 +81,7 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Of one run; `long_prompt`: tokens from which a prompt is long beside others."""
+    """Of one run; `requests` is None where none is known; `long_prompt`: tokens from which a prompt is long beside others."""
 
     spec: JobSpec
     kind: str
@@ -89,7 +89,7 @@ class Evidence:
     record: RunRecord
     time: TimeUse | None
     groups: tuple[Group, ...] = ()
-    requests: Requests = Requests()
+    requests: Requests | None = None
     long_prompt: int = LONG_PROMPT
     beside: Beside = Beside()
     is_telemetry_lost: bool = False
@@ -136,17 +136,25 @@ def read_evidence(facts: RunFacts) -> Evidence:
         start=record.seconds.planning + record.seconds.loading,
         max_num_seqs=evidence.max_num_seqs,
         profile=record.profile,
-        input_tokens=evidence.requests.input_tokens_of_a_token,
+        input_tokens=_input_tokens(evidence),
     )
     return replace(evidence, time=time)
 
 
+def _input_tokens(evidence: Evidence) -> float:
+    """Of the prompt that a prompt token stands in; without requests the mean of a document, as the record has it."""
+    if evidence.requests is not None:
+        return evidence.requests.input_tokens_of_a_token
+    return evidence.record.tokens.input / max(1, evidence.record.rows.computed)
+
+
 def _with_requests(facts: RunFacts, evidence: Evidence) -> Evidence:
     long_prompt = max(1, min(LONG_PROMPT, evidence.max_num_batched_tokens // 2))
+    asked = _ask(facts, "requests_in_all")
     return replace(
         evidence,
         groups=tuple(percentiles(facts.requests, facts.scratch)),
-        requests=Requests(**_ask(facts, "requests_in_all")),
+        requests=Requests(**asked) if asked.get("num_requests") else None,
         long_prompt=long_prompt,
         beside=Beside(**_ask(facts, "beside", long=long_prompt, enough=MIN_INTERVALS)),
     )

@@ -30,12 +30,16 @@ class Group:
     """Requests of one length of input (None: of any), and so many running when they ended (None: any).
 
     `tpot_ms` is the mean time of an output token after the first; `itl_p50` and `itl_p95` are those within a
-    request, which `num_itl` of them have. None: no request of the group has it.
+    request. None: no request of the group has it. `num_queue` of them have a `queue_ms`, and so on.
     """
 
     length: str | None
     concurrency: str | None
     num_requests: int
+    num_queue: int
+    num_prefill: int
+    num_ttft: int
+    num_tpot: int
     num_itl: int
     input_tokens: float
     output_tokens: float
@@ -45,6 +49,11 @@ class Group:
     tpot_ms: Quantiles | None
     itl_p50: Quantiles | None
     itl_p95: Quantiles | None
+
+    def num_of(self, name: str) -> int:
+        """Requests that a percentile is of, by the name of its field."""
+        number: int = getattr(self, f"num_{name.split('_', maxsplit=1)[0]}")
+        return number
 
 
 def concurrency_label(power: int) -> str:

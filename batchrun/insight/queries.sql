@@ -11,6 +11,10 @@ SELECT
     length,
     concurrency,
     count(*) AS num_requests,
+    count(queue_ms) AS num_queue,
+    count(prefill_ms) AS num_prefill,
+    count(ttft_ms) AS num_ttft,
+    count(tpot_ms) AS num_tpot,
     count(itl_p50) AS num_itl,
     avg(input_tokens) AS input_tokens,
     avg(output_tokens) AS output_tokens,
@@ -42,8 +46,7 @@ WITH requests AS (
 SELECT
     count(*) AS num_requests,
     count(prefill_ms) AS num_timed,
-    count(itl_p50) AS num_itl,
-    CAST(coalesce(sum(input_tokens), 0) AS BIGINT) AS input_tokens,
+    (SELECT count(*) FROM outputs) AS num_outputs,
     coalesce(sum(CAST(input_tokens AS DOUBLE) ** 2) / nullif(sum(input_tokens), 0), 0) AS input_tokens_of_a_token,
     coalesce(count(*) FILTER (preemptions > 0), 0) AS num_preempted,
     CAST(coalesce(sum(preemptions * (input_tokens + output_tokens / 2)), 0) AS DOUBLE) AS preempted_tokens,
@@ -67,7 +70,6 @@ WITH requests AS (
         decode_ms,
         output_tokens,
         itl_p50,
-        itl_p95,
         coalesce(preemptions, 0) AS preemptions
     FROM read_parquet($files)
     WHERE error_type IS NULL AND decode_ms > 0
@@ -77,7 +79,6 @@ WITH requests AS (
 ), sampled AS (
     SELECT
         itl_p50,
-        itl_p95,
         decode_ms,
         greatest(0, decode_ms - itl_p50 * (output_tokens - 1)) AS waited_ms,
         coalesce(at_end.number, 0) - coalesce(at_start.number, 0) AS num_beside
@@ -90,7 +91,6 @@ SELECT
     count(*) AS num_requests,
     count(*) FILTER (num_beside > 0) AS num_beside,
     coalesce(approx_quantile(itl_p50, 0.5), 0) AS itl_p50,
-    coalesce(approx_quantile(itl_p95, 0.5), 0) AS itl_p95,
     coalesce(sum(waited_ms) / sum(decode_ms), 0) AS waited_share,
     coalesce(sum(num_beside) / sum(decode_ms), 0) AS prompts_per_ms,
     CASE WHEN var_pop(num_beside / decode_ms) > 0 THEN

@@ -44,7 +44,7 @@ def side_of_run(facts: RunFacts) -> Side:
         name=record.run_id,
         job_id=record.job_id,
         release=record.release,
-        state=record.state + (f" ({record.stop_reason})" if record.stop_reason else ""),
+        state=record.told_state,
         started_at=record.started_at,
         engine=record.engine,
         rows=record.rows,

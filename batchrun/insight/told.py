@@ -12,7 +12,7 @@ from batchrun.insight.finding import Finding
 from batchrun.insight.percentiles import Group, Quantiles
 
 ENOUGH = {"p50": 5, "p95": 20, "p99": 100}
-"""Requests of a group from which a percentile of theirs is shown."""
+"""Requests of a group that have a time, from which a percentile of it is shown."""
 WIDTH = 110
 TIMES = {
     "queue_ms": "queue",
@@ -28,7 +28,7 @@ def diagnosis_text(evidence: Evidence) -> str:
     """For a terminal."""
     record, found = evidence.record, findings(evidence)
     parts = [
-        f"job {record.job_id}, run {record.run_id}: {evidence.requests.num_requests:,} requests on {record.engine or '-'}",
+        f"job {record.job_id}, run {record.run_id}, {record.told_state}: {_requests(evidence)}",
         _table("INPUT TOKENS", evidence.by_length),
         _table("RUNNING", evidence.by_concurrency),
         "\n\n".join(f"{number}. {_said(finding)}" for number, finding in enumerate(found, 1))
@@ -45,6 +45,8 @@ def diagnosis_plain(evidence: Evidence) -> dict[str, Any]:
         {
             "job_id": record.job_id,
             "run_id": record.run_id,
+            "state": record.state,
+            "stop_reason": record.stop_reason,
             "ceiling_share": record.metrics.ceiling_share,
             "findings": findings(evidence),
             "not_told": gaps(evidence),
@@ -54,6 +56,11 @@ def diagnosis_plain(evidence: Evidence) -> dict[str, Any]:
         }
     )
     return plain
+
+
+def _requests(evidence: Evidence) -> str:
+    number = 0 if evidence.requests is None else evidence.requests.num_requests
+    return f"{number:,} requests" + (f" on {evidence.record.engine}" if evidence.record.engine else "")
 
 
 def times_table(groups: Sequence[Group]) -> list[list[str]]:
@@ -93,9 +100,9 @@ def _label(group: Group) -> str:
 
 def _cell(group: Group, name: str) -> str:
     quantiles: Quantiles | None = getattr(group, name)
-    number = group.num_itl if name.startswith("itl") else group.num_requests
     if quantiles is None:
         return "-"
+    number = group.num_of(name)
     shown = [_number(getattr(quantiles, each)) if number >= least else "-" for each, least in ENOUGH.items()]
     return "/".join(shown)
 

@@ -20,18 +20,19 @@ def scene(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 EVIDENCE: dict[Callable[..., RunFacts], str] = {
-    scenes.prefill: r"reading takes 8\d% of 79 s .* prefill p50 goes from 2\d\d ms \(0–1K, n=36\) to \d\d\d ms "
-    r"\(8K–32K, n=29\); the time of an output token p50 goes from 22\d ms .* to 22\d ms \(8K–32K, n=29\)",
-    scenes.decode: r"writing takes .* at 6\d running sequences the interval between tokens grows as the \d\.\d\dth power of "
-    r"their number; over lengths of input the time of an output token p50 goes from 42 ms \(0–1K, n=450\) to 48 ms \(1K–8K, n=30\)",
-    scenes.interference: r"of 400 requests 389 wrote while one of 29 prompts of 4,096 tokens or more was read, 16,034 a "
-    r"step in 846 ms; the interval between their tokens is 40 ms",
-    scenes.kv_cache: r"the KV cache was over 90 % full for \d\d% of the time; \d+ preemptions, of \d\d of 300 requests; 2\d% of",
-    scenes.feeding: r"work waited while \d+ of 64 sequences ran and the KV cache was \d% full.* \d\d% of [\d,]+ steps were short",
-    scenes.kept_free: r"work waited while \d of 64 sequences ran and the KV cache was \d% full.* 0% of",
+    scenes.prefill: r"reading takes 8\d% of 79 s .* prefill p50 grows from 2\d\d ms \(0–1K, n=36\) to \d\d\d ms "
+    r"\(8K–32K, n=29\); the time of an output token \(TPOT\) p50 stays about the same, 22\d ms .* and 22\d ms \(8K–32K, n=29\)",
+    scenes.decode: r"writing takes .*; 6\d sequences ran at once, and each token took about 1\.\d times as long as .*; over "
+    r"lengths of input .* stays about the same, 42 ms \(0–1K, n=450\) and 48 ms \(1K–8K, n=30\)",
+    scenes.interference: r"3[89]\d of 400 requests wrote while one of 29 prompts of 4,096 tokens or more was read: a step that "
+    r"reads 16,034 of its tokens takes 846 ms, the usual one between two tokens \(ITL\) 40 ms; each",
+    scenes.kv_cache: r"the KV cache was over 90% full for \d\d% of the time, and sequences were preempted: \d+ times, "
+    r"\d\d of 300 requests; up to 2\d% of",
+    scenes.feeding: r"documents waited while \d+ sequences ran where 64 could and the KV cache was \d% full.* \d\d% of [\d,]+ steps",
+    scenes.kept_free: r"documents waited while \d sequences ran where 64 could and the KV cache was \d% full.* 0% of",
     scenes.padding: r"50% of the prompt tokens computed only filled batches",
     scenes.idle: r"the engine had nothing to compute for [\d.]+ s of [\d.]+; finished rows waited 0\.0 s for the disk",
-    scenes.tail: r"the longest output took 1\d\.\d s of 31\.\d, the last to end wrote 1,503 tokens, 62 is the median of 401",
+    scenes.tail: r"the longest output took 1\d\.\d s of 31\.\d; the last to end wrote 1,503 tokens, where 62 is the median \(n=401",
     scenes.recomputation: r"95% of the prompt tokens read had been read before: 832 slices",
 }
 ACTIONS: dict[Callable[..., RunFacts], str] = {
@@ -103,7 +104,7 @@ def test_the_report_has_percentiles_and_findings(bench: Bench, scene: Scene) -> 
     said = bench.run("report", "summarize", "--diagnose")
     assert 0 == said.code, said.err
     lines = said.out.splitlines()
-    assert f"run {facts.record.run_id}: 400 requests on lead" in lines[0]
+    assert f"run {facts.record.run_id}, complete: 400 requests on lead" in lines[0]
     assert ["INPUT TOKENS", "REQUESTS", "queue, ms"] == re.split(r"  +", lines[2].strip())[:3]
     assert ["0–1K", "36"] == lines[3].split()[:2]
     assert re.fullmatch(r"[\d,.]+/[\d,.]+/-", lines[3].split()[2])

@@ -1,5 +1,6 @@
 """The rules of the diagnosis, on evidence that is made up: when each speaks, and which action it names."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -7,116 +8,25 @@ import msgspec
 import pytest
 
 from batchrun.insight.bottlenecks import findings, gaps, verdict
-from batchrun.insight.evidence import Beside, Evidence, Requests
-from batchrun.insight.finding import Finding
+from batchrun.insight.evidence import Evidence
 from batchrun.insight.percentiles import Group, Quantiles
-from batchrun.insight.time_use import TimeUse
-from batchrun.run_record import BatchMetrics, RunRecord, RunState, TokenCounts
-from batchrun.spec import EngineSpec, JobSpec, OutputSpec
+from batchrun.shard import Shard
+from batchrun.spec import JobSpec, OutputSpec
+from tests.insight.evidences import (
+    BESIDE,
+    BY_CONCURRENCY,
+    BY_LENGTH,
+    HEALTHY,
+    REQUESTS,
+    TIME,
+    the_one,
+    with_engine,
+    with_metrics,
+    with_record,
+    with_requests,
+    with_time,
+)
 from tests.insight.test_time_use import PROFILE
-
-TIME = TimeUse(
-    seconds=1000.0,
-    num_intervals=500,
-    idle=0.0,
-    feeding=0.0,
-    tail=0.0,
-    reading=0.5,
-    writing=0.5,
-    basis="timeline",
-    growth=0.8,
-    full_kv=0.0,
-    running=250.0,
-    kv_cache_usage=0.6,
-    starved_steps=0.0,
-)
-REQUESTS = Requests(
-    num_requests=1000,
-    num_timed=1000,
-    num_itl=1000,
-    input_tokens=1_000_000,
-    input_tokens_of_a_token=1000.0,
-    held_tokens=1400.0,
-    median_input_tokens=900.0,
-    median_output_tokens=100.0,
-    long_output_tokens=150.0,
-    longest_seconds=20.0,
-    last_output_tokens=120,
-    last_input_tokens=900,
-)
-BESIDE = Beside(
-    num_requests=1000,
-    num_beside=400,
-    itl_p50=20.0,
-    itl_p95=300.0,
-    waited_share=0.4,
-    prompts_per_ms=0.0005,
-    ms_a_prompt=600.0,
-    r2=0.7,
-    num_long=50,
-    long_prefill_ms=800.0,
-    long_tokens=16_000.0,
-)
-HEALTHY = Evidence(
-    spec=JobSpec(model="m"),
-    kind="vllm",
-    device="cuda",
-    record=RunRecord(
-        job_id="j",
-        run_id="r",
-        seed=0,
-        corpus_id="c",
-        corpus=[],
-        state=RunState.COMPLETE,
-        tokens=TokenCounts(input=1_000_000, output=100_000),
-        metrics=BatchMetrics(num_steps=10_000, ceiling_share=0.97),
-        limits={"max_num_seqs": 256, "kv_tokens": 100_000, "max_num_batched_tokens": 16_384},
-    ),
-    time=TIME,
-    requests=REQUESTS,
-    beside=replace(BESIDE, r2=0.0),
-)
-
-
-def with_time(**changes: Any) -> Evidence:
-    return replace(HEALTHY, time=replace(TIME, **changes))
-
-
-def with_requests(evidence: Evidence = HEALTHY, **changes: Any) -> Evidence:
-    return replace(evidence, requests=replace(REQUESTS, **changes))
-
-
-def with_metrics(evidence: Evidence = HEALTHY, recomputed: int = 0, **changes: Any) -> Evidence:
-    record = evidence.record
-    tokens = replace(record.tokens, recomputed=recomputed)
-    return replace(
-        evidence, record=replace(record, metrics=replace(record.metrics, **changes), tokens=tokens)
-    )
-
-
-def with_engine(evidence: Evidence, **changes: Any) -> Evidence:
-    return replace(evidence, spec=JobSpec(model="m", engine=EngineSpec(**changes)))
-
-
-def group(length: str | None, concurrency: str | None, number: int, **medians: float) -> Group:
-    quantiles: dict[str, Any] = dict.fromkeys(
-        ("queue_ms", "prefill_ms", "ttft_ms", "tpot_ms", "itl_p50", "itl_p95")
-    )
-    quantiles |= {name: Quantiles(p50=value, p95=value, p99=value) for name, value in medians.items()}
-    return Group(
-        length=length,
-        concurrency=concurrency,
-        num_requests=number,
-        num_itl=number,
-        input_tokens=1000.0,
-        output_tokens=50.0,
-        **quantiles,
-    )
-
-
-def the_one(evidence: Evidence) -> Finding:
-    [found] = findings(evidence)
-    return found
 
 
 def test_a_healthy_run_has_no_finding() -> None:
@@ -130,18 +40,24 @@ def test_a_healthy_run_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("evidence", "name", "action"),
     [
-        (with_time(reading=0.8, writing=0.2), "prefill", "read on more machines"),
+        (with_time(reading=0.8, writing=0.2), "prefill", "read on more machines: submit with --shard 1/2 on one"),
+        (with_record(with_time(reading=0.8, writing=0.2), shard=Shard(number=2, of=3)), "prefill", "submit in 6 shards, not 3"),
         (with_time(reading=0.2, writing=0.8), "decode", 'set engine.speculation to "ngram"'),
         (with_engine(with_time(reading=0.2, writing=0.8), speculation="ngram"), "decode", "ask for shorter outputs"),
         (with_time(reading=0.2, writing=0.8, growth=0.1), "decode", "raise engine.max_num_seqs from 256 to 512"),
         (
             with_time(reading=0.2, writing=0.8, full_kv=0.9, running=80.0),
             "decode",
-            "raise gpu_memory_utilization in [engine.options]: the KV cache holds 80 sequences of 256",
+            "raise gpu_memory_utilization in [engine.options]: the KV cache holds 80 sequences of the 256",
         ),
         (replace(HEALTHY, beside=BESIDE), "interference", "lower engine.max_num_batched_tokens from 16,384 to 512"),
         (with_time(feeding=0.3), "feeding", "lower output.max_tokens"),
         (with_time(feeding=0.3, starved_steps=0.5), "feeding", "put the workspace's buckets/ on a local disk"),
+        (
+            with_metrics(with_time(feeding=0.3, starved_steps=0.5), cpu_seconds={"feeder": 200.0}),
+            "feeding",
+            "leave batchrun a CPU core beside the engine's",
+        ),
         (with_metrics(padding_share=0.4), "padding", "set buckets.edges to [900, 1024, 8192, 32768]"),
         (
             replace(with_metrics(padding_share=0.4), requests=replace(REQUESTS, median_input_tokens=1000.0)),
@@ -155,7 +71,7 @@ def test_a_healthy_run_has_no_finding() -> None:
         (
             with_requests(with_time(tail=0.3), last_output_tokens=2000),
             "tail",
-            "lower output.max_tokens from 2,048 to 192: 95 % of outputs end by 150",
+            "lower output.max_tokens from 2,048 to 192: 95% of outputs end by 150",
         ),
         (with_metrics(recomputed=500_000, num_slices=800), "recomputation", "raise residency.slice_tokens from 512 to 1,024"),
         (with_metrics(recomputed=500_000, num_engine_deaths=3), "recomputation", "find out why the engine died"),
@@ -168,6 +84,7 @@ def test_each_names_one_thing_to_do(evidence: Evidence, name: str, action: str) 
     found = the_one(evidence)
     assert name == found.name
     assert action in found.action
+    assert not re.search(r", (or|and) ", found.action)
     assert found.share is not None
 
 
@@ -192,10 +109,36 @@ def test_preemptions_are_the_cache_s(slice_tokens: int, long_output_tokens: floa
         preempted_tokens=400_000.0,
         long_output_tokens=long_output_tokens,
     )
-    found = the_one(evidence)
+    found = the_one(replace(evidence, kind="lead"))
     assert "kv cache" == found.name
     assert action in found.action
     assert 0.5 * 3 / 13 == pytest.approx(found.share)
+
+
+def test_what_vllm_reads_again_for_preemptions_is_theirs_though_it_is_not_counted() -> None:
+    """It counts a prompt when it is first read alone; what slices read again is counted, and is not the cache's."""
+    preempted = with_requests(
+        with_metrics(with_time(full_kv=0.5), num_preemptions=400),
+        num_preempted=200,
+        preempted_tokens=600_000.0,
+    )
+    found = the_one(preempted)
+    assert "kv cache" == found.name
+    assert 0.5 * 6 / 16 == pytest.approx(found.share)
+    assert "up to 38% of the prompt tokens read were read again for it" in found.evidence
+    sliced = findings(with_metrics(preempted, recomputed=400_000, num_slices=800))
+    assert ["kv cache", "recomputation"] == [found.name.value for found in sliced]
+    assert [0.15, 0.1] == pytest.approx([found.share for found in sliced])
+
+
+def test_a_cache_whose_size_is_not_known_halves_the_sequences() -> None:
+    preempted = with_requests(
+        with_metrics(with_time(full_kv=0.5), num_preemptions=400),
+        num_preempted=200,
+        preempted_tokens=600_000.0,
+    )
+    unknown = with_record(preempted, limits={"max_num_seqs": 256})
+    assert "lower engine.max_num_seqs from 256 to 128" == the_one(unknown).action
 
 
 def test_few_preemptions_or_a_roomy_cache_are_nothing() -> None:
@@ -204,24 +147,14 @@ def test_few_preemptions_or_a_roomy_cache_are_nothing() -> None:
     assert [] == findings(replace(with_metrics(num_preemptions=4), time=replace(TIME, full_kv=0.9)))
 
 
-BY_LENGTH = (
-    group("0–1K", None, 50, prefill_ms=4000.0, tpot_ms=40.0),
-    group("1K–8K", None, 50, prefill_ms=9000.0, tpot_ms=41.0),
-)
-BY_CONCURRENCY = (
-    group("0–1K", "1", 50, prefill_ms=40.0, tpot_ms=10.0),
-    group("0–1K", "2", 50, prefill_ms=40.0, tpot_ms=30.0),
-)
-
-
 @pytest.mark.parametrize(
     ("groups", "name"),
     [
         (BY_LENGTH, "prefill"),
-        (tuple(replace(each, num_requests=19) for each in BY_LENGTH), None),
+        (tuple(replace(each, num_prefill=19) for each in BY_LENGTH), None),
         ((BY_LENGTH[0], replace(BY_LENGTH[1], tpot_ms=Quantiles(p50=90.0, p95=90.0, p99=90.0))), None),
         (BY_CONCURRENCY, "decode"),
-        (tuple(replace(each, num_requests=19) for each in BY_CONCURRENCY), None),
+        (tuple(replace(each, num_tpot=19) for each in BY_CONCURRENCY), None),
         ((BY_CONCURRENCY[0], replace(BY_CONCURRENCY[1], length="1K–8K")), None),
     ],
 )
@@ -252,6 +185,29 @@ def test_long_prompts_are_blamed_on_evidence_alone(changes: dict[str, Any]) -> N
     assert [] == findings(replace(HEALTHY, beside=replace(BESIDE, **changes)))
     bound = replace(with_time(reading=0.8, writing=0.2), beside=BESIDE)
     assert "prefill" == the_one(bound).name
+    undivided = with_time(reading=None, writing=None, basis="")
+    assert "prefill" == the_one(replace(undivided, beside=BESIDE, groups=BY_LENGTH)).name
+
+
+@pytest.mark.parametrize(("waited", "name"), [(0.3, "decode"), (0.6, "interference")])
+@pytest.mark.parametrize("is_divided", [True, False])
+def test_of_writing_and_waiting_for_long_prompts_the_larger_is_named(
+    waited: float, name: str, is_divided: bool
+) -> None:
+    """Of the time in which outputs are written, whether its share of the run is known or groups tell it."""
+    time = {"reading": 0.2, "writing": 0.8} if is_divided else {"reading": None, "writing": None, "basis": ""}
+    beside = replace(BESIDE, waited_share=1.0, prompts_per_ms=waited / BESIDE.ms_a_prompt)
+    assert name == the_one(replace(with_time(**time), beside=beside, groups=BY_CONCURRENCY)).name
+
+
+def test_waiting_for_long_prompts_has_the_share_of_writing_that_it_takes() -> None:
+    """Of the run, where that is known; the share of the time in which outputs are written is among the figures."""
+    found = the_one(replace(with_time(reading=0.6, writing=0.4), beside=BESIDE))
+    assert 0.3 * 0.4 == pytest.approx(found.share)
+    assert "in all 30% of the time in which they wrote" in found.evidence
+    assert [] == findings(replace(with_time(reading=0.6, writing=0.3), beside=BESIDE))
+    undivided = with_time(reading=None, writing=None, basis="")
+    assert None is the_one(replace(undivided, beside=BESIDE)).share
 
 
 def test_a_run_as_long_as_its_longest_output_has_no_tail() -> None:
@@ -261,6 +217,15 @@ def test_a_run_as_long_as_its_longest_output_has_no_tail() -> None:
 def test_the_largest_share_comes_first() -> None:
     found = findings(with_metrics(with_time(idle=0.2, feeding=0.0, tail=0.3), padding_share=0.5))
     assert ["tail", "padding", "idle"] == [finding.name for finding in found]
+
+
+def test_padding_and_what_is_read_again_are_told_once() -> None:
+    """What is read again is of the prompt tokens without padding: with what is useful they are all of the reading."""
+    evidence = with_metrics(
+        with_time(reading=0.9, writing=0.1), recomputed=1_000_000, padding_share=0.4, num_slices=800
+    )
+    found = {finding.name: finding.share for finding in findings(evidence)}
+    assert {"padding": pytest.approx(0.9 * 0.4), "recomputation": pytest.approx(0.9 * 0.6 / 2)} == found
 
 
 def test_a_padding_share_is_told_where_time_can_not_be_divided() -> None:
