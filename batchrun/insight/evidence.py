@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from batchrun.database import Database, DatabaseError, literal, statements
+from batchrun.insight.division import UNDIVIDED, Division, divide, mean_input
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.percentiles import Group, percentiles
 from batchrun.insight.time_use import TimeUse, time_use
@@ -88,6 +89,7 @@ class Evidence:
     device: str
     record: RunRecord
     time: TimeUse | None
+    division: Division = UNDIVIDED
     groups: tuple[Group, ...] = ()
     requests: Requests = Requests()
     long_prompt: int = LONG_PROMPT
@@ -129,14 +131,14 @@ def read_evidence(facts: RunFacts) -> Evidence:
         evidence = _with_requests(facts, evidence)
     except DatabaseError:  # damaged, or of another version
         evidence = replace(evidence, is_telemetry_lost=True)
-    time = time_use(
+    division = divide(
         facts.timeline,
-        start=record.seconds.planning + record.seconds.loading,
         max_num_seqs=evidence.max_num_seqs,
         profile=record.profile,
-        input_tokens=evidence.requests.input_tokens_of_a_token,
+        input_tokens=evidence.requests.input_tokens_of_a_token or mean_input(record),
+        has_own_clock=facts.has_own_clock,
     )
-    return replace(evidence, time=time)
+    return replace(evidence, time=time_use(division), division=division)
 
 
 def _with_requests(facts: RunFacts, evidence: Evidence) -> Evidence:
