@@ -126,7 +126,7 @@ class Meter:
         """Output tokens/s over all of `number` sequences that are begun and ended together.
 
         The time to read as many prompts and write one token each is measured by itself and taken off, and
-        so is that token. An output that the model ends early counts as long as it is.
+        so is that token. No output ends early: fewer would run then than the rate is said of.
         """
         prompt, output = self._decode_lengths()
         reading = self.run([self._request(prompt, 1) for _ in range(number)])
@@ -173,7 +173,7 @@ class Meter:
         return Reading(completions=completions, seconds=seconds)
 
     def _request(self, num_tokens: int, max_tokens: int) -> Request:
-        return self._prompts.request(self._prompts.tokens(num_tokens), max_tokens)
+        return self._prompts.request(self._prompts.tokens(num_tokens), max_tokens, ignore_eos=True)
 
     def _renamed(self, request: Request, max_tokens: int | None = None) -> Request:
         return replace(

@@ -92,6 +92,14 @@ class Profile(Struct, frozen=True, kw_only=True):
         prefill = tuple((length, rate * factor) for length, rate in self.prefill)
         return msgspec.structs.replace(self, prefill=prefill, measured_with=value)
 
+    def better_batched_tokens(self, value: int) -> int | None:
+        """The best `max_num_batched_tokens`, where both rates of reading are known and `value` is slower by what is
+        worth saying.
+        """
+        tried, best = dict(self.batched_tokens), self.max_num_batched_tokens
+        is_known = value in tried and best in tried
+        return best if is_known and tried[best] > SPEEDUP_WORTH_SAYING * tried[value] else None
+
     @property
     def best_decode_rate(self) -> float:
         """That of the number of sequences at which most tokens a second came out."""

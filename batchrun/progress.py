@@ -67,6 +67,7 @@ class Progress:
         running, snapshot, feeding = worker.running_seconds, worker.snapshot(), worker.feeding
         return Sample(
             seconds=record.seconds.planning + record.seconds.loading + running,
+            running_seconds=running,
             documents=record.rows.computed,
             failed=self._worker.tally.failed,
             prefill_tokens=snapshot.computed_tokens,

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from batchrun.errors import EngineUnavailableError
 from batchrun.meter import Meter
+from batchrun.records import Request
 from tests.engines.virtual import LIMITS, VirtualEngine
 
 VOCABULARY = 49152
@@ -37,10 +38,18 @@ def test_the_decode_rates_are_those_of_the_engine() -> None:
     assert [decode_rate(number) for number, _ in points] == pytest.approx([rate for _, rate in points], 0.01)
 
 
-def test_outputs_that_end_early_count_as_long_as_they_are() -> None:
-    """An end of sequence after 33 tokens instead of 64 changes no rate."""
-    engine = VirtualEngine(prefill_rate, decode_rate, ends=lambda _: 33)
-    assert decode_rate(8) == pytest.approx(Meter(engine, VOCABULARY).decode_rate(8), 0.01)
+def test_a_model_that_would_end_early_is_measured_as_long_as_asked() -> None:
+    """Outputs of many lengths would leave fewer running than the rate is said of; those of documents end as they do."""
+
+    def ends(request: Request) -> int:
+        return request.max_tokens if request.ignore_eos else 5 + 7 * int(request.request_id[-1])
+
+    engine = VirtualEngine(prefill_rate, decode_rate, ends=ends)
+    meter = Meter(engine, VOCABULARY)
+    assert decode_rate(8) == pytest.approx(meter.decode_rate(8), 0.01)
+    given = structs.replace(meter._request(200, 100), ignore_eos=False)
+    [output] = meter.documents([given])[1]
+    assert len(output) <= 68
 
 
 @pytest.mark.parametrize(

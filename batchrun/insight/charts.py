@@ -72,7 +72,7 @@ def progress(report: Report) -> str:
         report.foretold.documents_to_run,
         report.foretold.estimated_seconds,
     )
-    begin = report.phases.planning + report.phases.loading
+    begin = course.begin_seconds
     moments, done = [begin, *course.seconds], [0, *course.documents]
     longest = max(moments[-1], min(begin + (estimated or 0), WIDER * moments[-1]))
     highest = max(done[-1], (longest - begin) / estimated * to_run if estimated else 0)
@@ -173,7 +173,7 @@ def engine(report: Report) -> str:
 
 
 def _edges(report: Report) -> list[float]:
-    return [report.phases.planning + report.phases.loading, *report.course.seconds]
+    return [report.course.begin_seconds, *report.course.seconds]
 
 
 def phases(report: Report) -> str:
@@ -244,7 +244,10 @@ def quality(report: Report) -> str:
         [axes] = picture.axes
         for label, (color, those) in kinds.items():
             if those:
-                x, y = [one.machine_seconds for one in those], [one.compression or 0.0 for one in those]
+                x, y = (
+                    [one.machine_seconds or 0.0 for one in those],
+                    [one.compression or 0.0 for one in those],
+                )
                 axes.scatter(x, y, s=9, color=color, alpha=0.6, linewidths=0, label=label)
         axes.set_xscale("log")
         axes.set_yscale("log")

@@ -1,16 +1,13 @@
 """The course of a run: its timeline in windows, as many as a picture can show."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from batchrun.insight.phases import most_running
-from batchrun.profile import Profile
-from batchrun.run_record import RunRecord
-
-Counts = npt.NDArray[np.int64]
+from batchrun.insight.division import Division
+from batchrun.insight.intervals import Array, Counts, Intervals
+from batchrun.insight.prices import Measured
 
 MOST_WINDOWS = 120
 SHORTEST = 0.5
@@ -21,75 +18,74 @@ SHORTEST = 0.5
 class Course:
     """Of each window of the time in which the engine ran; the lists are as long as `seconds`.
 
-    `seconds` is the window's end since the run's start; `documents`, `failed` and `waiting_prefill_tokens` are counts
-    at that moment, `running` the mean of its samples, `kv_cache_usage` their highest; `preemptions` and the rates are
-    the window's own. `ceiling_share`: of the window, the time that its tokens take by the profile; empty without one.
+    `begin_seconds`, when the first begins, and `seconds`, when each ends, are since the run's start. A window ends where
+    a step did; `documents`, `failed` and `waiting_prefill_tokens` are counts at that moment, `running` the mean of its
+    samples, `kv_cache_usage` their highest; `preemptions` and the rates are the window's own, by its time with an engine.
+    `ceiling_share`: of that, the time that its tokens take by the profile; empty without one.
     """
 
-    seconds: list[float]
-    documents: list[int]
-    failed: list[int]
-    waiting_prefill_tokens: list[int]
-    prefill_tokens_per_second: list[float]
-    decode_tokens_per_second: list[float]
-    ceiling_share: list[float]
-    running: list[float]
-    kv_cache_usage: list[float]
-    preemptions: list[int]
+    begin_seconds: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    documents: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    waiting_prefill_tokens: list[int] = field(default_factory=list)
+    prefill_tokens_per_second: list[float] = field(default_factory=list)
+    decode_tokens_per_second: list[float] = field(default_factory=list)
+    ceiling_share: list[float] = field(default_factory=list)
+    running: list[float] = field(default_factory=list)
+    kv_cache_usage: list[float] = field(default_factory=list)
+    preemptions: list[int] = field(default_factory=list)
 
 
-def course_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Course:
-    """The windows of a timeline; none where it has less than two samples of the running engine."""
-    begin = record.seconds.planning + record.seconds.loading
+def course_of(timeline: pa.Table, division: Division) -> Course:
+    """The windows of a timeline that `division` is of; none of one without intervals."""
+    spans = division.intervals
+    last = _last_intervals(spans)
+    if not len(last):
+        return Course()
     columns = {name: timeline[name].to_numpy() for name in timeline.column_names}
-    moments = columns["seconds"]
-    ends = _ends(moments, begin)
-    starts = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
-    lasting = np.diff(moments[ends], prepend=begin)
+    first, ends = np.append(0, last[:-1] + 1), spans.ends[last]
+    began = int(np.argmax(columns["running_seconds"] > 0))
+    samples = columns["running"][: ends[-1] + 1], columns["kv_cache_usage"][: ends[-1] + 1]
+    starts = np.append(began, ends[:-1] + 1)
+    lasting = np.add.reduceat(spans.seconds, first)
 
     def gained(name: str) -> Counts:
         return np.diff(columns[name][ends], prepend=0)
 
-    prefill, decode = gained("prefill_tokens"), gained("decode_tokens")
-    running = np.add.reduceat(columns["running"], starts) / (ends - starts + 1) if len(ends) else np.array([])
-    highest = np.maximum.reduceat(columns["kv_cache_usage"], starts) if len(ends) else np.array([])
-    most = np.maximum.reduceat(most_running(columns["running"]), starts) if len(ends) else np.array([])
     return Course(
-        seconds=moments[ends].tolist(),
+        begin_seconds=float(columns["seconds"][began] - columns["running_seconds"][began]),
+        seconds=columns["seconds"][ends].tolist(),
         documents=columns["documents"][ends].tolist(),
         failed=columns["failed"][ends].tolist(),
         waiting_prefill_tokens=columns["waiting_prefill_tokens"][ends].tolist(),
-        prefill_tokens_per_second=(prefill / lasting).tolist(),
-        decode_tokens_per_second=(decode / lasting).tolist(),
-        ceiling_share=[
-            _seconds_by(record.profile, read, written, number, input_tokens) / seconds
-            for read, written, number, seconds in zip(
-                *(each.tolist() for each in (prefill, decode, most, lasting)), strict=True
-            )
-        ]
-        if record.profile
-        else [],
-        running=running.tolist(),
-        kv_cache_usage=highest.tolist(),
+        prefill_tokens_per_second=(gained("prefill_tokens") / lasting).tolist(),
+        decode_tokens_per_second=(gained("decode_tokens") / lasting).tolist(),
+        ceiling_share=_ceiling_share(division, first, lasting),
+        running=(np.add.reduceat(samples[0], starts) / (ends - starts + 1)).tolist(),
+        kv_cache_usage=np.maximum.reduceat(samples[1], starts).tolist(),
         preemptions=gained("preemptions").tolist(),
     )
 
 
-def _ends(moments: npt.NDArray[np.float64], begin: float) -> Counts:
-    """The samples with which windows end, about as long as each other."""
-    [running] = np.nonzero(moments > begin)
-    if len(running) < 2:  # noqa: PLR2004 - a point is no course
+def _ceiling_share(division: Division, first: Counts, lasting: Array) -> list[float]:
+    if division.costs is None or not isinstance(division.pricing, Measured):
+        return []
+    shares: list[float] = (np.add.reduceat(sum(division.costs), first) / lasting).tolist()
+    return shares
+
+
+def _last_intervals(spans: Intervals) -> Counts:
+    """Those with which windows end, about as long as each other."""
+    if not len(spans.seconds):
         return np.array([], np.int64)
-    grid = np.linspace(begin, moments[-1], MOST_WINDOWS + 1)[1:]
-    ends: Counts = np.unique(np.searchsorted(moments, grid).clip(running[0], len(moments) - 1))
-    shortest = SHORTEST * float(np.median(np.diff(moments[ends], prepend=begin)))
-    is_long = np.diff(moments[ends], prepend=begin) >= shortest
+    moments = np.cumsum(spans.seconds)
+    grid = np.linspace(0, moments[-1], MOST_WINDOWS + 1)[1:]
+    ends: Counts = np.unique(np.searchsorted(moments, grid).clip(0, len(moments) - 1))
+    lasting = np.diff(moments[ends], prepend=0)
+    is_long = lasting >= SHORTEST * float(np.median(lasting))
+    is_long[-1] &= spans.steps[-1] > 0
     is_kept = np.append(is_long[1:], True)  # a short window joins the one before it, the first the one after
     is_kept[0] &= is_long[0] or len(ends) == 1
     kept: Counts = ends[is_kept]
     return kept
-
-
-def _seconds_by(profile: Profile, read: float, written: float, running: float, input_tokens: float) -> float:
-    reading = read / profile.prefill_rate(max(1.0, input_tokens))
-    return reading + written / profile.decode_rate(max(1.0, running))

@@ -53,9 +53,10 @@ def _joined(told: list[str], evidence: Evidence) -> str:
 
 def _faster_reading(evidence: Evidence) -> str:
     profile, budget = evidence.record.profile, evidence.spec.engine.max_num_batched_tokens
-    if profile is not None and profile.max_num_batched_tokens != budget:
+    better = None if profile is None else profile.better_batched_tokens(budget)
+    if better is not None:
         return (
-            f"set engine.max_num_batched_tokens from {budget:,} to {profile.max_num_batched_tokens:,}: "
+            f"set engine.max_num_batched_tokens from {budget:,} to {better:,}: "
             "the profile has it as the one that reads fastest"
         )
     return _more_machines(evidence)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from batchrun.insight.bottlenecks import findings, gaps, verdict
-from batchrun.insight.evidence import read_evidence
-from batchrun.insight.facts import RunFacts
+from batchrun.insight.evidence import Evidence
 from batchrun.insight.finding import Finding
 from batchrun.insight.percentiles import Group
 
@@ -20,9 +19,8 @@ class Diagnosis:
     by_concurrency: tuple[Group, ...]
 
 
-def diagnosis_of(facts: RunFacts) -> Diagnosis:
+def diagnosis_of(evidence: Evidence) -> Diagnosis:
     """Of a run, as `batchrun report --diagnose` tells it."""
-    evidence = read_evidence(facts)
     return Diagnosis(
         findings=tuple(findings(evidence)),
         verdict=verdict(evidence),

@@ -1,5 +1,6 @@
 """The documents of a run: plan, memo table and request telemetry joined, in memory that does not grow with them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from batchrun.database import Database, literal, statements
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.lengths import Lengths, doubling_edges, even_edges, lengths_by_bucket
 from batchrun.insight.plan_rows import PlanRows
+from batchrun.insight.prices import Pricing
 from batchrun.planning.buckets import make_buckets
 from batchrun.planning.plan import PlanRecord
-from batchrun.profile import Profile
 from batchrun.records import RowStatus, is_permanent
 from batchrun.shard import WHOLE
 from batchrun.store.checkpoints import Checkpoints
@@ -51,7 +52,7 @@ class Reason:
 @dataclass(frozen=True, kw_only=True)
 class BucketFacts:
     """Documents of a bucket. `compression`: tokens of documents that the model read for each token of summary;
-    `share`: of what the run computed.
+    `share`: of the time in which the run read and wrote; None where that is not known.
     """
 
     label: str
@@ -61,7 +62,7 @@ class BucketFacts:
     num_repeating: int
     num_truncated: int
     compression: float | None
-    share: float
+    share: float | None
     input: Lengths | None
     output: Lengths | None
 
@@ -69,7 +70,7 @@ class BucketFacts:
 @dataclass(frozen=True, kw_only=True)
 class Listed:
     """A document that is shown by itself. `seconds`: in the engine, waiting there too, all of its calls together;
-    `share`: of what the run computed; `num_rows`: of the corpus with this text.
+    `share`: of the time in which the run read and wrote; `num_rows`: of the corpus with this text.
     """
 
     key: str
@@ -88,7 +89,7 @@ class Listed:
     num_requests: int | None
     computed_tokens: int | None
     seconds: float | None
-    share: float
+    share: float | None
     summary: str | None
     error: str | None
     finish_reason: str | None
@@ -119,14 +120,16 @@ class Documents:
         """`slowest` and `expensive`, the worst first; `sample`."""
         found = [one for one in self.listed if name in one.lists]
         return sorted(
-            found, key=lambda one: (one.seconds or 0.0) if name == "slowest" else one.share, reverse=True
+            found,
+            key=lambda one: (one.seconds or 0.0) if name == "slowest" else (one.share or 0.0),
+            reverse=True,
         )
 
 
-def read_documents(facts: RunFacts, plan: PlanRecord) -> Documents:
-    """Raises OSError and DatabaseError where a file can not be read, DamageError where the plan is damaged."""
+def read_documents(facts: RunFacts, plan: PlanRecord, pricing: Pricing | None) -> Documents:
+    """What documents cost is known by `pricing`. Raises OSError and DatabaseError where a file can not be read, DamageError where the plan is damaged."""
     store = Checkpoints(facts.workspace.job(facts.record.job_id, facts.record.seed), "report", looks=True)
-    found = store.read(lambda database, files: _Reading(facts, plan, database, files).documents())
+    found = store.read(lambda database, files: _Reading(facts, plan, pricing, database, files).documents())
     return replace(found, damages=tuple(map(str, store.damages)))
 
 
@@ -136,8 +139,15 @@ Told = dict[tuple[int | None, int | None], dict[str, Any]]
 class _Reading:
     """Over one database with the table `winner`."""
 
-    def __init__(self, facts: RunFacts, plan: PlanRecord, database: Database, files: list[str]) -> None:
-        self._facts, self._plan = facts, plan
+    def __init__(
+        self,
+        facts: RunFacts,
+        plan: PlanRecord,
+        pricing: Pricing | None,
+        database: Database,
+        files: list[str],
+    ) -> None:
+        self._facts, self._plan, self._pricing = facts, plan, pricing
         self._database, self._files = database, files
         self._named = statements(__package__)
         self._edges = list(facts.job.spec.buckets.edges)
@@ -185,7 +195,7 @@ class _Reading:
             self._execute("no_requests")
             return
         most = max(1, self._facts.record.limits.get("max_num_seqs", 1))
-        for name, table in _rates(self._facts.record.profile, most).items():
+        for name, table in _rates(self._pricing, most).items():
             self._database.connection.register(name, table)
         self._execute("document_requests", files=[literal(path) for path in files], most=most)
 
@@ -233,7 +243,7 @@ class _Reading:
                 num_repeating=repeating,
                 num_truncated=truncated,
                 compression=compression,
-                share=own / weight if weight else 0.0,
+                share=own / weight if weight else None,
                 input=inputs.get(bucket),
                 output=outputs.get(bucket),
             )
@@ -263,7 +273,7 @@ class _Reading:
             num_requests=num_requests,
             computed_tokens=computed,
             seconds=seconds,
-            share=own / weight if weight else 0.0,
+            share=own / weight if weight else None,
             summary=said.get("summary"),
             error=said.get("error"),
             finish_reason=said.get("finish_reason"),
@@ -287,13 +297,11 @@ def _longest(rows: list[tuple[int, int, int]]) -> int:
 _TOLD = ["hash_hi", "hash_lo", "summary", "error", "finish_reason", "flags"]
 
 
-def _rates(profile: Profile | None, most: int) -> dict[str, pa.Table]:
-    """Tokens a second by step of length, and by number of sequences up to `most`; 1 where nothing is known, so
-    that a document weighs what it has tokens.
-    """
+def _rates(pricing: Pricing | None, most: int) -> dict[str, pa.Table]:
+    """Tokens a second by step of length, and by number of sequences up to `most`; NULL where nothing is known."""
     steps, numbers = range(STEPS), range(1, most + 1)
-    reading = [profile.prefill_rate(max(1.0, 2 ** ((step + 0.5) / 4))) if profile else 1.0 for step in steps]
-    writing = [profile.decode_rate(number) if profile else 1.0 for number in numbers]
+    reading = [_rate(pricing.of_prompt_token(2 ** ((step + 0.5) / 4))) if pricing else None for step in steps]
+    writing = [_rate(pricing.of_output_token(number)) if pricing else None for number in numbers]
     return {
         "prefill": pa.table(
             {"step": np.arange(STEPS, dtype=np.int32), "rate": pa.array(reading, pa.float64())}
@@ -302,3 +310,7 @@ def _rates(profile: Profile | None, most: int) -> dict[str, pa.Table]:
             {"running": np.arange(1, most + 1, dtype=np.int32), "rate": pa.array(writing, pa.float64())}
         ),
     }
+
+
+def _rate(price: float) -> float:
+    return 1 / price if price else math.inf

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from batchrun.database import Database, DatabaseError, OutOfMemory, literal, statements
+from batchrun.insight.division import UNDIVIDED, Division, divide, mean_input
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.percentiles import Group, percentiles
 from batchrun.insight.time_use import TimeUse, time_use
@@ -88,6 +89,7 @@ class Evidence:
     device: str
     record: RunRecord
     time: TimeUse | None
+    division: Division = UNDIVIDED
     groups: tuple[Group, ...] = ()
     requests: Requests | None = None
     long_prompt: int = LONG_PROMPT
@@ -131,21 +133,21 @@ def read_evidence(facts: RunFacts) -> Evidence:
         raise
     except DatabaseError:  # damaged, or of another version
         evidence = replace(evidence, is_telemetry_lost=True)
-    time = time_use(
+    division = divide(
         facts.timeline,
-        start=record.seconds.planning + record.seconds.loading,
         max_num_seqs=evidence.max_num_seqs,
         profile=record.profile,
         input_tokens=_input_tokens(evidence),
+        has_own_clock=facts.has_own_clock,
     )
-    return replace(evidence, time=time)
+    return replace(evidence, time=time_use(division), division=division)
 
 
 def _input_tokens(evidence: Evidence) -> float:
     """Of the prompt that a prompt token stands in; without requests the mean of a document, as the record has it."""
-    if evidence.requests is not None:
+    if evidence.requests is not None and evidence.requests.input_tokens_of_a_token:
         return evidence.requests.input_tokens_of_a_token
-    return evidence.record.tokens.input / max(1, evidence.record.rows.computed)
+    return mean_input(evidence.record)
 
 
 def _with_requests(facts: RunFacts, evidence: Evidence) -> Evidence:

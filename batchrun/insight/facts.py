@@ -27,7 +27,8 @@ class RunFacts:
     @property
     def timeline(self) -> pa.Table:
         """A table of `timeline.SCHEMA`; empty where the run computed nothing or its file is lost."""
-        return read_timeline(self.paths.timelines, self.record.run_id)
+        seconds = self.record.seconds
+        return read_timeline(self.paths.timelines, self.record.run_id, seconds.planning + seconds.loading)
 
     @property
     def requests(self) -> list[Path]:

@@ -1,5 +1,6 @@
 """What a reader of a run's report would otherwise ask: what is missing from it, and why."""
 
+from batchrun.insight.division import Division
 from batchrun.insight.documents import Documents
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.sources import Texts
@@ -12,11 +13,11 @@ def notes_of(
     documents: Documents | None,
     texts: Texts,
     damage: str,
-    *,
-    has_timeline: bool,
+    division: Division,
 ) -> list[str]:
     """In words, the most important first."""
-    record = facts.record
+    record, has_timeline = facts.record, len(division.intervals.seconds) > 0
+    is_uncalibrated = bool(record.rows.computed) and record.profile is None
     later = [night.record.run_id for night in nights if night.record.started_at > record.started_at]
     missing = documents.num_asked - documents.num_documents if documents and documents.of_run else 0
     found = {
@@ -31,9 +32,12 @@ def notes_of(
         "documents is said of the corpus as it stands.": bool(record.rows.computed)
         and documents is not None
         and not documents.of_run,
-        "The engine was not calibrated before this run, so that reading can not be told from writing, nor the speed held "
-        "against what the engine reaches. For the next one: batchrun calibrate": bool(record.rows.computed)
-        and record.profile is None,
+        "The engine was not calibrated before this run: reading is told from writing by the run's own timeline, to within "
+        "15 %, and the speed can not be held against what the engine reaches. For the next one: batchrun "
+        "calibrate": is_uncalibrated and division.pricing is not None,
+        "The engine was not calibrated before this run, and its timeline is too short or too even to do without: reading "
+        "can not be told from writing, what single documents cost is not known, nor can the speed be held against what "
+        "the engine reaches. For the next one: batchrun calibrate": is_uncalibrated and division.pricing is None,
         "Times of the engine are those of a simulator's clock; planning and publishing are real.": facts.has_own_clock,
         f"A later run of this corpus is {later[-1] if later else ''}. Rows are told as they stand now.": bool(later),
         f"{missing:,} documents of this run are not shown: they have no verdict yet, or left the corpus since.": missing > 0,

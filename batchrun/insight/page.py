@@ -21,7 +21,7 @@ PHASES = {
     "prefill_bound": "prefill-bound: reading prompts",
     "decode_bound": "decode-bound: writing summaries",
     "computing": "computing, not told apart",
-    "draining": "draining: the last ones, and nothing to put in their place",
+    "draining": "draining: places left empty when nothing more was given",
     "idle": "idle: the engine had nothing to compute",
     "publishing": "publishing",
     "other": "opening, closing and the rest",

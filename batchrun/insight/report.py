@@ -12,10 +12,12 @@ from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
 from batchrun.insight.diagnosis import Diagnosis, diagnosis_of
 from batchrun.insight.documents import Documents, read_documents
+from batchrun.insight.evidence import read_evidence
 from batchrun.insight.facts import RunFacts, runs_of_job
 from batchrun.insight.notes import notes_of
 from batchrun.insight.past_runs import Night, night_of, off_by
 from batchrun.insight.phases import Phases, phases_of, whole_seconds
+from batchrun.insight.prices import Pricing
 from batchrun.insight.shown import Quality, Shown, quality_of_sample, shown_of
 from batchrun.insight.sources import Texts, read_texts
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
@@ -29,7 +31,9 @@ MOST_REPETITIVE = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
-    """By the profile, in tokens a second: reading alone at the run's mean prompt, and writing alone at its best."""
+    """By the profile, in tokens a second: reading alone prompts of the length that a prompt token of the run stands in,
+    the mean over its tokens, and writing alone at its best.
+    """
 
     calibrated_at: str
     device: str
@@ -73,7 +77,9 @@ class Overhead:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """`notes` say in words what is missing, and why. `rows` are those of the corpus by status."""
+    """`notes` say in words what is missing, and why. `rows` are those of the corpus by status. `time_basis`: by what
+    reading is told from writing, `profile` or `timeline`; None, they are not.
+    """
 
     record: RunRecord
     name: str
@@ -81,6 +87,7 @@ class Report:
     notes: tuple[str, ...]
     rows: dict[str, int]
     phases: Phases
+    time_basis: str | None
     course: Course
     ceiling: Ceiling | None
     foretold: Foretold
@@ -110,10 +117,11 @@ class Report:
 
 def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
     """Read all of a run. Raises OSError and DatabaseError where a file can not be read, DamageError for a plan."""
-    record, timeline = facts.record, facts.timeline
+    record = facts.record
     plan = read_record(facts.paths)
-    documents, damage = _documents(facts, plan)
-    input_tokens = _mean_input(record)
+    evidence = read_evidence(facts)
+    division = evidence.division
+    documents, damage = _documents(facts, plan, division.pricing)
     bill = bill_of(
         record, facts.job, whole_seconds(record, has_own_clock=facts.has_own_clock), price_per_hour
     )
@@ -124,11 +132,12 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         record=record,
         name=facts.job.name,
         corpus=tuple(plan.inputs if plan else record.corpus),
-        notes=tuple(notes_of(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
+        notes=tuple(notes_of(facts, nights, documents, texts, damage, division)),
         rows=_rows(record, documents),
-        phases=phases_of(record, timeline, input_tokens, has_own_clock=facts.has_own_clock),
-        course=course_of(record, timeline, input_tokens),
-        ceiling=_ceiling(record, input_tokens),
+        phases=phases_of(record, division, has_own_clock=facts.has_own_clock),
+        time_basis=None if division.pricing is None else division.pricing.basis,
+        course=course_of(facts.timeline, division),
+        ceiling=_ceiling(record, division.input_tokens),
         foretold=_foretold(record, documents),
         bill=bill,
         overhead=_overhead(record),
@@ -136,7 +145,7 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         shown=shown,
         quality=tuple(quality_of_sample(shown)),
         nights=tuple(night_of(each, price_per_hour) for each in nights[-LAST_RUNS:]),
-        diagnosis=diagnosis_of(facts),
+        diagnosis=diagnosis_of(evidence),
     )
 
 
@@ -149,23 +158,19 @@ def plain(report: Report) -> dict[str, Any]:
     )
 
 
-def _documents(facts: RunFacts, plan: PlanRecord | None) -> tuple[Documents | None, str]:
+def _documents(
+    facts: RunFacts, plan: PlanRecord | None, pricing: Pricing | None
+) -> tuple[Documents | None, str]:
     """What there is, or why there is nothing."""
     if plan is None and is_retired(facts.paths):
         return None, "The plan of this corpus was taken away by gc: nothing can be said of single documents."
     if plan is None:
         return None, "The corpus is not planned to its end: nothing can be said of single documents."
     try:
-        found = read_documents(facts, plan)
+        found = read_documents(facts, plan, pricing)
     except DamageError as error:
         return None, f"Nothing can be said of single documents: {error.reason}. {error.hint}"
     return found, " ".join(f"{damage}." for damage in found.damages)
-
-
-def _mean_input(record: RunRecord) -> float:
-    """Of a prompt: a document in parts has several, none longer than the context."""
-    mean_document = record.tokens.input / record.rows.computed if record.rows.computed else 1.0
-    return min(mean_document, float(record.limits.get("max_model_len", mean_document)))
 
 
 def _texts(plan: PlanRecord | None, documents: Documents | None) -> Texts:

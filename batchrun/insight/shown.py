@@ -11,10 +11,12 @@ from batchrun.insight.sources import Texts
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A document by itself: what it cost, and how its summary reads. `machine_seconds` are its share of the run's."""
+    """A document by itself: what it cost, and how its summary reads. `machine_seconds` are its share of the run's; None
+    where that is not known.
+    """
 
     document: Listed
-    machine_seconds: float
+    machine_seconds: float | None
     cost: float | None
     compression: float | None
     repetition: float | None
@@ -33,11 +35,12 @@ class Quality:
 
 
 def shown_of(one: Listed, bill: Bill, texts: Texts) -> Shown:
-    text, seconds = texts.of_row.get(one.plan_row), one.share * bill.machine_hours * 3600
+    text = texts.of_row.get(one.plan_row)
+    seconds = None if one.share is None else one.share * bill.machine_hours * 3600
     return Shown(
         document=one,
         machine_seconds=seconds,
-        cost=bill.cost_of(seconds),
+        cost=None if seconds is None else bill.cost_of(seconds),
         compression=one.compression,
         repetition=share_repeated(one.summary) if one.summary else None,
         coverage=extractive_coverage(one.summary, text) if one.summary and text else None,

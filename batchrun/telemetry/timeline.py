@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,10 +23,11 @@ WRITE_SECONDS = 30.0
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A moment. `seconds` since the run's start, in which the engine's time is by its own clock: that of a simulator
-    may be faster. Counts since then: `documents` that ended, `prefill_tokens` computed (again, too), and so on.
+    may be faster; `running_seconds` those of them in which there was an engine. Counts since then: `documents` that ended, `prefill_tokens` computed (again, too), and so on.
     """
 
     seconds: float
+    running_seconds: float
     documents: int
     failed: int
     prefill_tokens: int
@@ -49,6 +51,7 @@ SCHEMA = pa.schema(
         for name, kind in Sample.__annotations__.items()
     ]
 )
+_RUNNING = SCHEMA.get_field_index("running_seconds")
 
 
 class Timeline:
@@ -88,10 +91,15 @@ def timeline_of(folder: Path, run_id: str) -> Path:
     return folder / f"{run_id}.parquet"
 
 
-def read_timeline(folder: Path, run_id: str) -> pa.Table:
-    """A table of `SCHEMA`, by time; empty where there is none or it is damaged."""
+def read_timeline(folder: Path, run_id: str, loaded_at: float) -> pa.Table:
+    """A table of `SCHEMA`, by time; empty where there is none or it is damaged. One that was written before it had
+    `running_seconds` is given those since `loaded_at`, which are right where no engine was started again.
+    """
     try:
         found = pq.read_table(timeline_of(folder, run_id))
     except (OSError, pa.ArrowException):
         return SCHEMA.empty_table()
+    if found.schema.equals(SCHEMA.remove(_RUNNING)):
+        running = np.maximum(found["seconds"].to_numpy() - loaded_at, 0.0)
+        found = found.add_column(_RUNNING, SCHEMA.field(_RUNNING), [running])
     return found if found.schema.equals(SCHEMA) else SCHEMA.empty_table()

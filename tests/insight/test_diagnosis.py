@@ -119,6 +119,13 @@ def test_the_report_has_percentiles_and_findings(bench: Bench, scene: Scene) -> 
     assert "prefill" == finding["name"]
     assert 36 == plain["by_length"][0]["num_requests"]
     assert 400 == sum(group["num_requests"] for group in plain["by_concurrency"])
+    page = bench.run("report", facts.record.run_id, "--json").json
+    phases = page["phases"]
+    assert "timeline" == page["time_basis"]
+    assert finding["share"] == pytest.approx(phases["prefill_bound"] / facts.record.seconds.running, abs=0.03)
+    assert 0.03 > phases["computing"] / facts.record.seconds.running
+    assert 10 == len(page["lists"]["expensive"])
+    assert "to within 15 %" in page["notes"][0]
 
 
 def test_of_a_short_run_is_said_what_can_not_be_told(bench: Bench) -> None:

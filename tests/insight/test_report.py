@@ -188,8 +188,12 @@ def test_without_a_profile_the_page_says_what_to_do(bench: Bench) -> None:
     page, result = report(bench, "summarize")
     assert "For the next one: batchrun calibrate" in page.text
     assert "computing, not told apart" in page.text
-    assert result.json["ceiling"] is None
-    assert 10 == len(result.json["lists"]["expensive"])
+    assert "what single documents cost is not known" in page.text
+    assert "The share of the work is not known" in page.text
+    assert result.json["ceiling"] is None is result.json["time_basis"]
+    assert [] == result.json["lists"]["expensive"]
+    assert {None} == {one["machine_seconds"] for one in result.json["shown"]}
+    assert None is result.json["documents"]["buckets"][0]["share"]
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -288,6 +292,7 @@ def test_long_documents_are_a_bucket(bench: Bench) -> None:
     """Their calls are theirs: in one line, with the time of all of them."""
     path = bench.write_spec(RATES)
     path.write_text(path.read_text().replace('policy = "fail"', 'policy = "map_reduce"'))
+    bench.run("calibrate", "--seconds", "10")
     bench.submit(bench.corpus([*texts(5), "many words " * 500]))
     _, result = report(bench, "summarize")
     short, long = result.json["documents"]["buckets"]

@@ -10,6 +10,7 @@ import pytest
 from batchrun.insight.bottlenecks import findings, gaps, verdict
 from batchrun.insight.evidence import Evidence
 from batchrun.insight.percentiles import Group, Quantiles
+from batchrun.profile import Point
 from batchrun.shard import Shard
 from batchrun.spec import JobSpec, OutputSpec
 from tests.insight.evidences import (
@@ -89,11 +90,18 @@ def test_each_names_one_thing_to_do(evidence: Evidence, name: str, action: str) 
 
 
 def test_a_profile_that_knows_a_better_budget_is_followed() -> None:
+    profile = msgspec.structs.replace(PROFILE, batched_tokens=((4096, 1500.0), (16_384, 1000.0)))
     evidence = with_time(reading=0.8, writing=0.2)
-    evidence = replace(evidence, record=replace(evidence.record, profile=PROFILE))
+    evidence = replace(evidence, record=replace(evidence.record, profile=profile))
     assert "set engine.max_num_batched_tokens from 16,384 to 4,096" in the_one(evidence).action
-    same = msgspec.structs.replace(PROFILE, max_num_batched_tokens=16_384)
-    evidence = replace(evidence, record=replace(evidence.record, profile=same))
+
+
+@pytest.mark.parametrize("tried", [((4096, 1000.5), (16_384, 1000.0)), ((4096, 1500.0),), ()])
+def test_a_budget_that_gains_nothing_or_is_not_known_to_is_not_advised(tried: tuple[Point, ...]) -> None:
+    """Two measurements differ as much, and a rate that was not measured is none."""
+    profile = msgspec.structs.replace(PROFILE, batched_tokens=tried)
+    evidence = with_time(reading=0.8, writing=0.2)
+    evidence = replace(evidence, record=replace(evidence.record, profile=profile))
     assert "read on more machines" in the_one(evidence).action
 
 

@@ -1,12 +1,16 @@
 """Where the time of a run went, from timelines that are made up."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
-from batchrun.insight.prices import learn_prices
+from batchrun.insight.division import Division, divide
+from batchrun.insight.documents import _rates
+from batchrun.insight.prices import Prices, learn_prices
 from batchrun.insight.time_use import TimeUse, time_use
 from batchrun.profile import Profile, Subject
 from batchrun.telemetry.timeline import SCHEMA
@@ -20,10 +24,10 @@ PROFILE = Profile(
 
 
 def timeline(number: int = 100, **columns: Any) -> pa.Table:
-    """A sample a second from the tenth on, of a full engine with work for it, but for what is given."""
+    """A sample a second, of a full engine with work for it, but for what is given."""
     rising = np.arange(number)
     usual = {
-        "seconds": rising + 10.0,
+        "running_seconds": rising,
         "num_steps": 1 + 10 * rising,
         "running": np.full(number, 64),
         "waiting": np.full(number, 8),
@@ -35,20 +39,117 @@ def timeline(number: int = 100, **columns: Any) -> pa.Table:
     )
 
 
-def used(samples: pa.Table, profile: Profile | None = None, start: float = 10.0) -> TimeUse:
-    found = time_use(samples, start=start, max_num_seqs=64, profile=profile, input_tokens=128)
+def division(samples: pa.Table, profile: Profile | None = None, input_tokens: float = 128) -> Division:
+    return divide(samples, max_num_seqs=64, profile=profile, input_tokens=input_tokens)
+
+
+def used(samples: pa.Table, profile: Profile | None = None) -> TimeUse:
+    found = time_use(division(samples, profile))
     assert found is not None
     return found
 
 
 def test_few_samples_tell_nothing() -> None:
     """Nor do those from before the engine was there, and many of a few long steps."""
-    settings: dict[str, Any] = {"max_num_seqs": 64, "profile": None, "input_tokens": 1}
-    assert time_use(timeline(20), start=10.0, **settings) is None
-    assert time_use(timeline(100), start=95.0, **settings) is None
-    assert time_use(timeline(100, num_steps=np.arange(100) // 10), start=10.0, **settings) is None
-    assert time_use(SCHEMA.empty_table(), start=0.0, **settings) is None
-    assert 89 == used(timeline(100), start=20.0).seconds
+    rising = np.arange(100)
+    few = [
+        timeline(20),
+        timeline(100, running_seconds=np.maximum(0, rising - 85), num_steps=np.maximum(0, rising - 85)),
+        timeline(100, num_steps=rising // 10),
+        SCHEMA.empty_table(),
+    ]
+    assert [None] * 4 == [time_use(division(samples)) for samples in few]
+    later = np.maximum(0, rising - 10)
+    assert 89 == used(timeline(100, running_seconds=later, num_steps=later)).seconds
+
+
+def steps_of_reading_and_writing(seconds: float, every: float = 0.5) -> pa.Table:
+    """60 steps that read 1,500 tokens in so many seconds, each with 5 steps of a second that write; sampled twice a
+    second.
+    """
+    rng = np.random.default_rng(2)
+    reads = np.tile([1, 0, 0, 0, 0, 0], 60)
+    read = reads * rng.integers(1000, 2000, 360)
+    ends = np.cumsum(read * seconds / 1500 + (1 - reads) * 1.0)
+    moments = np.append(np.arange(0, ends[-1], every), ends[-1])
+    steps = np.searchsorted(ends, moments, side="right")
+
+    def total(each: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.append(0, np.cumsum(each))[steps]
+
+    return timeline(
+        len(moments),
+        running_seconds=moments,
+        num_steps=steps,
+        prefill_tokens=total(read),
+        decode_tokens=total(20 * (1 - reads)),
+    )
+
+
+def test_a_second_belongs_to_the_step_that_ended_it() -> None:
+    """Where a step of 15 s spans 30 samples, a prompt token has the price of all of them."""
+    samples = steps_of_reading_and_writing(15)
+    found = division(samples)
+    assert isinstance(found.pricing, Prices)
+    assert 0.01 == pytest.approx(found.pricing.of_prompt, rel=0.05)
+    truth = 1 - 300 / float(samples["running_seconds"][-1].as_py())
+    assert truth == pytest.approx(used(samples).reading, abs=0.01)
+    assert 1.0 == pytest.approx(sum(found.intervals.seconds) / samples["running_seconds"].to_numpy()[-1])
+
+
+def test_an_engine_that_was_started_again_takes_no_time_of_the_others() -> None:
+    """60 s of loading, 200 s of reading, death, 60 s of loading, 200 s of writing, by the seconds of the run."""
+    rising = np.arange(401)
+    found = used(
+        timeline(
+            401,
+            seconds=60.0 + rising + 60 * (rising > 200),
+            running_seconds=rising,
+            prefill_tokens=1000 * np.minimum(rising, 200),
+            decode_tokens=100 * np.maximum(0, rising - 200),
+        ),
+        PROFILE,
+    )
+    assert (0.5, 0.5, 0.0) == pytest.approx((found.reading, found.writing, found.feeding), abs=0.01)
+    assert 400 == found.seconds
+
+
+def test_an_engine_that_was_empty_was_not_badly_fed_in_the_step_that_came_then() -> None:
+    """Of 2 s without work and 8 s of a step, 40 times, the 2 s are feeding."""
+    rising = np.arange(40)
+    found = used(
+        timeline(
+            40,
+            running_seconds=10 * (rising + 1),
+            num_steps=rising + 1,
+            idle_seconds=2 * (rising + 1),
+            running=np.zeros(40),
+            waiting=np.zeros(40),
+        ),
+        PROFILE,
+    )
+    assert 0.2 == pytest.approx(found.feeding + found.idle, abs=0.01)
+
+
+def test_the_first_step_has_what_there_is() -> None:
+    """Documents are still being read: though it may take long, nothing of it is bad feeding."""
+    rising = np.arange(40)
+    moments = 1.0 * rising + 60 * (rising > 0)
+    found = used(
+        timeline(40, running_seconds=moments, num_steps=rising, starved_steps=np.minimum(rising, 1)), PROFILE
+    )
+    assert 0.0 == found.feeding
+
+
+def test_prompts_of_some_length_are_read_as_fast_as_they_are() -> None:
+    """The profile's rate is that of the length that a prompt token stands in."""
+    rising = np.arange(100)
+    profile = structs.replace(PROFILE, prefill=((100, 1000.0), (10_000, 500.0)))
+    samples = timeline(prefill_tokens=100 * rising, decode_tokens=30 * rising)
+    short, long = (division(samples, profile, length).costs for length in (100, 10_000))
+    assert short is not None
+    assert long is not None
+    assert 2 * short[0].sum() == pytest.approx(long[0].sum())
 
 
 def test_the_prices_of_a_night_are_learnt_from_it() -> None:
@@ -63,6 +164,15 @@ def test_the_prices_of_a_night_are_learnt_from_it() -> None:
         (found.of_prompt, found.of_output, found.of_step), rel=0.1
     )
     assert 60 / 76 == pytest.approx(found.growth(60), rel=0.1)
+
+
+def test_documents_cost_what_was_learnt() -> None:
+    """By tokens read and written, with as many beside; what takes no time weighs nothing, what is not known has no rate."""
+    learnt = Prices(of_prompt=0.0, of_output=0.5, of_step=2.0, error_of_output=0.1)
+    rates = _rates(learnt, 4)
+    assert {math.inf} == set(rates["prefill"]["rate"].to_pylist())
+    assert [1 / 2.5, 1 / 1.5, 3 / 3.5, 1.0] == pytest.approx(rates["decode"]["rate"].to_pylist())
+    assert [None] * 4 == _rates(None, 4)["decode"]["rate"].to_pylist()
 
 
 @pytest.mark.parametrize("seed", range(10))
