@@ -5,7 +5,7 @@ single ones. A draw is the number of times that each stretch is in it (Poisson o
 that all draws are one product of matrices, whatever the size of the samples: under a second for two of 20,000. The draws
 give standard errors alone; what follows from these is by Student's t, with one degree of freedom less than there are
 stretches, as in the method of batch means (Schmeiser 1982). Where nothing differs a figure is then called different at
-5 % in 2 to 6 of 100 comparisons (tests/insight/test_bootstrap.py counts them). What a machine does differently from one
+5 % in 1 to 7 of 100 comparisons (tests/insight/test_bootstrap.py counts them). What a machine does differently from one
 run to the next, such as a busy neighbour, is in no single run: compare two runs of one setting to see it.
 """
 
