@@ -60,19 +60,19 @@ def command(
 ) -> int:
     """Hold B against A: ids of jobs (their newest runs), ids of runs, or two files that batchrun bench wrote.
 
-    A difference is called better or worse where it is more than noise: each figure of requests is drawn 2,000
-    times from the requests themselves, in pairs where both runs computed the same texts, with intervals of 95 %;
-    the verdict is by all figures together. Shares of rows are of all rows that want a summary: failed, retried
-    and pending ones among them. What a figure leaves out is listed.
+    A difference is called better or worse where it is more than noise: figures of requests are drawn 2,000 times
+    from the requests, in stretches that ran side by side and in pairs where both runs computed the same texts; fewer
+    than six stretches are too few. Intervals are of 95 %; the verdict is by all figures together. Failed rows
+    are a share of those with a verdict. What a figure leaves out is listed.
 
     \b
     --fail-if EXPR is NAME OP VALUE, where OP is >, >=, < or <=:
       ttft_p95 > 500            the value of B, in the unit of the name
-      rows_failed > 0.5%        the share of B's rows; without % their number
+      rows_failed > 0.5%        of B's rows with a verdict; without % their number
       ttft_p95 > +10%           with a sign: B against A, in percent of A
       preemptions > +100        with a sign: B less A
       ttft_p95@8K-32K > +10%    of one group; else it holds where it holds in any
-    One that nothing was measured for holds. Exit code 3: one of them holds.
+    One that nothing was measured for holds, and each where no row of B has a verdict. Exit code 3: one holds.
 
     \b
     Examples:
@@ -92,6 +92,8 @@ def command(
     if as_json or quiet:
         for outcome in found.holding:
             say(condition_text(outcome), "text")
+        if found.outcomes and found.b.missing:
+            say(f"B is not complete: {found.b.missing}", "text")
     return code
 
 

@@ -6,6 +6,7 @@ from textwrap import shorten, wrap
 from typing import TYPE_CHECKING
 
 from batchrun.insight.figures import METRICS, Figure, Verdict
+from batchrun.insight.proportions import Share
 
 if TYPE_CHECKING:
     from batchrun.insight.bootstrap import Interval
@@ -47,6 +48,8 @@ def render(found: "Comparison") -> str:
     if found.outcomes:
         lines += ["", "conditions"]
         lines += [line for each in found.outcomes for line in _wrapped(condition_text(each), "  ")]
+        if found.b.missing:
+            lines += _wrapped(f"B is not complete: {found.b.missing}", "  ")
     return "\n".join(lines)
 
 
@@ -209,6 +212,10 @@ def _summaries(found: "ChangedSummaries") -> Iterator[str]:
     }
     said = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
     yield from _wrapped(f"summaries of {counts.in_both:,} {unit} in both: {said or 'none'}")
+    share = Share(number=counts.changed, of=counts.decided)
+    if share.value and share.interval:
+        low, high = (number(100 * end) for end in (share.interval.low, share.interval.high))
+        yield f"  changed: {number(100 * share.value)}% [{low}, {high}] of those with a verdict in both"
     for one in found.shown:
         words = shorten(one.words, _MOST_WORDS, placeholder=" …")
         yield from _wrapped(f"{one.doc_id} ({one.place}): {words}", "  ", "    ")

@@ -11,7 +11,7 @@ from batchrun.insight.comparison import Comparison
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.figures import Figure, judged, of_shares, single
 from batchrun.insight.proportions import Share
-from batchrun.insight.request_figures import COLUMNS, Sample, group_figures
+from batchrun.insight.request_figures import COLUMNS, MOMENTS, Sample, group_figures
 from batchrun.insight.sides import Side, changed_settings, flat
 
 
@@ -99,11 +99,13 @@ def _sample(result: CellResult) -> Sample:
             else None,
             "itl_p95": float(np.percentile(one.itl_ms, 95)) if one.itl_ms else None,
             "output_tokens": float(one.num_output),
+            "finished_s": one.finished_s,
+            "decode_ms": one.decode_ms,
         }
         for one in result.finished
     ]
-    values = {column: np.array([row[column] for row in rows], np.float64) for column in COLUMNS}
-    return Sample(values=values, running=result.cell.concurrency)
+    values = {column: np.array([row[column] for row in rows], np.float64) for column in (*COLUMNS, *MOMENTS)}
+    return Sample(values=values)
 
 
 def _only(side: str, cells: dict[Cell, CellResult], others: dict[Cell, CellResult]) -> list[Exclusion]:

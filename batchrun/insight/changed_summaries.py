@@ -18,7 +18,10 @@ from batchrun.database import Database, literal, statements
 from batchrun.documents import plain_values
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.facts import RunFacts, runs_of_job
+from batchrun.insight.proportions import Pairs
 from batchrun.planning.plan import PlanRecord, open_checked, read_record
+from batchrun.records import RowStatus
+from batchrun.run_record import RowCounts
 from batchrun.shard import WHOLE
 from batchrun.store.audit import text_hashes
 from batchrun.store.checkpoints import Checkpoints
@@ -56,18 +59,47 @@ class SummaryCounts:
     @property
     def in_both(self) -> int:
         """Those that want a summary in both: the failed and the pending ones among them."""
-        return (
-            self.same + self.changed + self.became_failed + self.mended + self.failed_in_both + self.pending
+        return self.decided + self.pending
+
+    @property
+    def decided(self) -> int:
+        """Those that have a verdict in both."""
+        return self.same + self.changed + self.became_failed + self.mended + self.failed_in_both
+
+    @property
+    def failed(self) -> Pairs:
+        """The same by who failed."""
+        return Pairs(
+            both=self.failed_in_both,
+            only_a=self.mended,
+            only_b=self.became_failed,
+            none=self.same + self.changed,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSummaries:
-    """`matched_by` is `text` or `row`."""
+    """`matched_by` is `text` or `row`. `rows` are those of A's and of B's plan by what is said of them now,
+    `failed_in_plan` those that the plan itself failed; `is_of_runs`: whether this is what the two runs left, and not
+    what a newer one has changed, or the one summary that two runs of a job have.
+    """
 
     matched_by: str
     counts: SummaryCounts
+    rows: tuple[RowCounts, RowCounts] = (RowCounts(), RowCounts())
+    failed_in_plan: tuple[int, int] = (0, 0)
+    is_of_runs: bool = True
     shown: tuple[ChangedSummary, ...] = ()
+
+    @property
+    def pairs(self) -> Pairs | None:
+        """Who failed, where that speaks for the rows of both runs: most texts are in both, and a text that a plan itself
+        failed, which has no key to match it by, is no more often in one than in the other.
+        """
+        alone = max(self.counts.only_in_a, self.counts.only_in_b)
+        speaks = self.is_of_runs and self.matched_by == "text" and self.counts.decided >= alone
+        a, b = self.failed_in_plan
+        return self.counts.failed if speaks and a == b and self.counts.decided else None
 
 
 def changed_summaries(
@@ -90,8 +122,17 @@ def changed_summaries(
         counts = sides.count()
         shown = sides.shown(num_shown) if counts.changed else ()
         left_out = sides.left_out(by_text=by_text)
-    found = ChangedSummaries(matched_by="text" if by_text else "row", counts=counts, shown=shown)
-    return found, [*left_out, *_standing(a, b)]
+        rows, failed_in_plan = sides.rows()
+    newer = list(_standing(a, b))
+    found = ChangedSummaries(
+        matched_by="text" if by_text else "row",
+        counts=counts,
+        rows=rows,
+        failed_in_plan=failed_in_plan,
+        is_of_runs=not newer,
+        shown=shown,
+    )
+    return found, [*left_out, *newer]
 
 
 def word_difference(before: str, after: str) -> str:
@@ -173,6 +214,16 @@ class _Sides:
 
     def count(self) -> SummaryCounts:
         return SummaryCounts(**dict(self._execute("count_fates").fetchall()))
+
+    def rows(self) -> tuple[tuple[RowCounts, RowCounts], tuple[int, int]]:
+        """Of both sides, by status alone, and those that the plan failed."""
+        counts: list[dict[str, int]] = [{}, {}]
+        in_plan = [0, 0]
+        for side, standing, number, decided in self._execute("count_standing").fetchall():
+            counts[side][standing] = number
+            in_plan[side] += decided * (standing == RowStatus.FAILED)
+        a, b = (RowCounts(total=sum(each.values()), **each) for each in counts)
+        return (a, b), (in_plan[0], in_plan[1])
 
     def left_out(self, *, by_text: bool) -> list[Exclusion]:
         found = []

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from batchrun.insight.changed_summaries import ChangedSummaries, changed_summaries
-from batchrun.insight.conditions import Condition, Outcome, judge
+from batchrun.insight.changed_summaries import ChangedSummaries, SummaryCounts, changed_summaries
+from batchrun.insight.conditions import Condition, Outcome, judge, unmeasured
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.figures import Figure, judged
+from batchrun.insight.proportions import Share
 from batchrun.insight.request_figures import request_figures
 from batchrun.insight.run_figures import run_exclusions, run_figures
 from batchrun.insight.sides import Side, changed_settings, side_of_run
+from batchrun.insight.standing_rows import standing_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,28 +38,43 @@ def compare_runs(a: RunFacts, b: RunFacts, *, num_shown: int = 5, price: float |
     """Raises DamageError, DatabaseError, OSError where a file can not be read."""
     requests, left_out = request_figures(a.requests, b.requests, a.scratch)
     summaries, of_summaries = changed_summaries(a, b, num_shown)
-    figures = run_figures(a, b, price) + requests
+    planned = summaries.rows if summaries else (None, None)
+    rows = standing_rows(a, planned[0]), standing_rows(b, planned[1])
+    figures = run_figures(a, b, rows, summaries.pairs if summaries else None, price) + requests
     if summaries is not None:
-        figures.append(_changed(summaries))
-    sides = side_of_run(a), side_of_run(b)
+        figures.append(_changed(summaries.counts))
+    sides = side_of_run(a, rows[0]), side_of_run(b, rows[1])
     return Comparison(
         kind="run",
         a=sides[0],
         b=sides[1],
         settings=changed_settings(*sides),
         figures=judged(figure for figure in figures if (figure.a, figure.b) != (None, None)),
-        exclusions=(*run_exclusions(a, b), *left_out, *of_summaries),
+        exclusions=(*run_exclusions(a, b, rows), *left_out, *of_summaries),
         summaries=summaries,
     )
 
 
-def _changed(summaries: ChangedSummaries) -> Figure:
-    counts = summaries.counts
-    share = counts.changed / counts.in_both if counts.in_both else None
-    return Figure(metric="rows_changed", a=None, b=share, num_a=0, num_b=counts.changed, of_b=counts.in_both)
+def _changed(counts: SummaryCounts) -> Figure:
+    share = Share(number=counts.changed, of=counts.decided)
+    return Figure(
+        metric="rows_changed",
+        a=None,
+        b=share.value,
+        num_a=0,
+        num_b=share.number,
+        of_b=share.of,
+        spread_b=share.interval,
+    )
 
 
 def with_outcomes(found: Comparison, conditions: Sequence[Condition]) -> Comparison:
-    """Raises UsageError for a condition of a group that there is not."""
-    outcomes = [outcome for condition in conditions for outcome in judge(condition, found.figures)]
+    """Where B left no row with a verdict every condition holds: nothing of it was measured. Raises UsageError for a
+    condition of a group that there is not.
+    """
+    outcomes = [
+        outcome
+        for condition in conditions
+        for outcome in ([unmeasured(condition)] if found.b.left_nothing else judge(condition, found.figures))
+    ]
     return replace(found, outcomes=tuple(outcomes))

@@ -103,8 +103,13 @@ def judge(condition: Condition, figures: Sequence[Figure]) -> list[Outcome]:
     found = [outcome for figure in named if (outcome := _outcome(condition, figure))]
     if found:
         return found
+    return [unmeasured(condition)]
+
+
+def unmeasured(condition: Condition) -> Outcome:
+    """It holds: nothing says otherwise."""
     text, metric, group = condition.text, condition.metric, condition.group
-    return [Outcome(condition=text, metric=metric, group=group, holds=True, measured=None)]
+    return Outcome(condition=text, metric=metric, group=group, holds=True, measured=None)
 
 
 def _is_group(given: str, group: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from batchrun.insight.bootstrap import Difference, Interval
-from batchrun.insight.proportions import Share, share_chance, share_difference
+from batchrun.insight.proportions import Pairs, Share, share_chance, share_difference
 
 LEVEL = 0.05
 """How often something is called different where nothing is, over all figures of a comparison together."""
@@ -45,17 +45,17 @@ _LOWER, _HIGHER, _NEITHER = Good.LOWER, Good.HIGHER, Good.NEITHER
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric(name="rows_failed", unit="", good=_LOWER, counts=True, what="rows that failed, of all but skipped ones"),
-        Metric(name="rows_retried", unit="", good=_LOWER, counts=True, what="documents tried again, of those that ended in the run"),
+        Metric(name="rows_failed", unit="", good=_LOWER, counts=True, what="rows that failed, of those that have a verdict"),
+        Metric(name="rows_retried", unit="", good=_LOWER, counts=True, what="documents tried again, of those that the engine was asked for"),
         Metric(name="rows_pending", unit="", good=_LOWER, counts=True, what="rows without a verdict, of all but skipped ones"),
-        Metric(name="rows_changed", unit="", good=_NEITHER, counts=True, what="rows whose summary is another one, of those in both"),
+        Metric(name="rows_changed", unit="", good=_NEITHER, counts=True, what="texts whose summary is another one, of those with a verdict in both"),
         Metric(name="requests_failed", unit="", good=_LOWER, counts=True, what="requests that the engine failed, of all"),
-        Metric(name="prefill_tokens_per_second", unit="tokens/s", good=_HIGHER, what="prompt tokens read, over the run"),
+        Metric(name="prefill_tokens_per_second", unit="tokens/s", good=_HIGHER, what="prompt tokens computed, none from the prefix cache, over the run"),
         Metric(name="decode_tokens_per_second", unit="tokens/s", good=_HIGHER, what="output tokens written, over the run"),
         Metric(name="tokens_recomputed", unit="tokens", good=_LOWER, what="tokens computed again"),
         Metric(name="preemptions", unit="", good=_LOWER, what="sequences that the engine preempted"),
         Metric(name="engine_deaths", unit="", good=_LOWER, what="engines that died and were started again"),
-        Metric(name="kv_cache_usage", unit="%", good=_NEITHER, what="share of the KV cache in use, the mean over the run"),
+        Metric(name="kv_cache_usage", unit="%", good=_NEITHER, what="share of the KV cache in use, the mean while sequences ran"),
         Metric(name="ceiling_share", unit="%", good=_HIGHER, what="of what the engine's profile says can be reached"),
         Metric(name="seconds_planning", unit="s", good=_LOWER, what="time of planning"),
         Metric(name="seconds_loading", unit="s", good=_LOWER, what="time of loading the model"),
@@ -133,6 +133,17 @@ def of_shares(metric: str, a: Share, b: Share, *, group: str | None = None) -> F
         chance=share_chance(a, b) if a.of and b.of else None,
         of_a=a.of,
         of_b=b.of,
+    )
+
+
+def of_pairs(figure: Figure, pairs: Pairs) -> Figure:
+    """The figure, whose values are of rows, with what the texts behind them say: copies of a text fail together."""
+    return replace(
+        figure,
+        spread_a=pairs.a.interval,
+        spread_b=pairs.b.interval,
+        change=pairs.difference,
+        chance=pairs.chance,
     )
 
 

@@ -1,7 +1,7 @@
 """Shares of rows with their intervals, good where a share is 0 and where rows are few."""
 
 from dataclasses import dataclass
-from math import erfc, sqrt
+from math import erfc, exp, lgamma, log, sqrt
 
 from batchrun.insight.bootstrap import Interval
 
@@ -44,14 +44,63 @@ def share_chance(a: Share, b: Share) -> float:
     return erfc(high / sqrt(2))
 
 
-def _newcombe(a: Share, b: Share, z: float) -> Interval | None:
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Texts that have a verdict in A and in B, by those which failed in both, in A or B alone, in none."""
+
+    both: int
+    only_a: int
+    only_b: int
+    none: int
+
+    @property
+    def a(self) -> Share:
+        return Share(number=self.both + self.only_a, of=self._of)
+
+    @property
+    def b(self) -> Share:
+        return Share(number=self.both + self.only_b, of=self._of)
+
+    @property
+    def _of(self) -> int:
+        return self.both + self.only_a + self.only_b + self.none
+
+    @property
+    def difference(self) -> Interval | None:
+        """Of B less A: two Wilson intervals with the correlation of the pairs (Newcombe 1998, paired, method 10)."""
+        return _newcombe(self.a, self.b, Z, self._correlation)
+
+    @property
+    def chance(self) -> float:
+        """Of as many more on one side, either way, where each text is as like to fail in A as in B: the exact sign test
+        (McNemar 1947) of those that differ.
+        """
+        number, least = self.only_a + self.only_b, min(self.only_a, self.only_b)
+        all_of = lgamma(number + 1) - number * log(2)
+        found = sum(exp(all_of - lgamma(few + 1) - lgamma(number - few + 1)) for few in range(least + 1))
+        return min(1.0, 2 * found)
+
+    @property
+    def _correlation(self) -> float:
+        a, b = self.a, self.b
+        below = sqrt(a.number * (a.of - a.number)) * sqrt(b.number * (b.of - b.number))
+        above = self.both * self.none - self.only_a * self.only_b
+        corrected = max(0.0, above - self._of / 2) if above > 0 else above
+        return corrected / below if below else 0.0
+
+
+def _newcombe(a: Share, b: Share, z: float, correlation: float = 0.0) -> Interval | None:
     of_a, of_b = _wilson(a, z), _wilson(b, z)
     if of_a is None or of_b is None or a.value is None or b.value is None:
         return None
     by = b.value - a.value
-    below = sqrt((b.value - of_b.low) ** 2 + (of_a.high - a.value) ** 2)
-    above = sqrt((of_b.high - b.value) ** 2 + (a.value - of_a.low) ** 2)
+    below = _joined(b.value - of_b.low, of_a.high - a.value, correlation)
+    above = _joined(of_b.high - b.value, a.value - of_a.low, correlation)
     return Interval(low=by - below, high=by + above)
+
+
+def _joined(one: float, other: float, correlation: float) -> float:
+    return sqrt(max(0.0, one**2 - 2 * correlation * one * other + other**2))
 
 
 def _wilson(share: Share, z: float) -> Interval | None:

@@ -129,7 +129,7 @@ SELECT tokens, count(*) FROM calls GROUP BY tokens ORDER BY tokens
 
 -- create_compared_requests: of run A (side 0) and run B (side 1)
 CREATE TEMP TABLE compared_requests (
-    side TINYINT, key BLOB, slice INTEGER, length TINYINT, failed BOOLEAN, running INTEGER, finished_at DOUBLE,
+    side TINYINT, key BLOB, slice INTEGER, length TINYINT, failed BOOLEAN, finished_s DOUBLE, decode_ms DOUBLE,
     queue_ms DOUBLE, ttft_ms DOUBLE, tpot_ms DOUBLE, itl_p95 DOUBLE, output_tokens DOUBLE
 )
 
@@ -138,7 +138,7 @@ INSERT INTO compared_requests
 SELECT
     $side, key, slice,
     len(list_filter($edges, lambda edge: edge <= input_tokens)),
-    error_type IS NOT NULL, running, finished_at, queue_ms, ttft_ms,
+    error_type IS NOT NULL, finished_at, decode_ms, queue_ms, ttft_ms,
     CASE WHEN output_tokens > 1 THEN decode_ms / (output_tokens - 1) END, itl_p95, output_tokens
 FROM read_parquet($files)
 
@@ -149,11 +149,13 @@ SELECT length, side, count(*), count(*) FILTER (WHERE failed) FROM compared_requ
 CREATE TEMP TABLE request_pairs AS
 WITH finished AS (
     SELECT * FROM compared_requests WHERE NOT failed
-    QUALIFY row_number() OVER (PARTITION BY side, key, slice ORDER BY finished_at DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY side, key, slice ORDER BY finished_s DESC) = 1
 )
-SELECT a.length, a.finished_at, hash(a.key, a.slice) AS lot, greatest(a.running, b.running) AS running,
-    a.queue_ms AS queue_a, a.ttft_ms AS ttft_a, a.tpot_ms AS tpot_a, a.itl_p95 AS itl_a, a.output_tokens AS output_a,
-    b.queue_ms AS queue_b, b.ttft_ms AS ttft_b, b.tpot_ms AS tpot_b, b.itl_p95 AS itl_b, b.output_tokens AS output_b
+SELECT a.length, hash(a.key, a.slice) AS lot,
+    a.finished_s AS finished_s_a, a.decode_ms AS decode_ms_a, a.queue_ms AS queue_ms_a, a.ttft_ms AS ttft_ms_a,
+    a.tpot_ms AS tpot_ms_a, a.itl_p95 AS itl_p95_a, a.output_tokens AS output_tokens_a,
+    b.finished_s AS finished_s_b, b.decode_ms AS decode_ms_b, b.queue_ms AS queue_ms_b, b.ttft_ms AS ttft_ms_b,
+    b.tpot_ms AS tpot_ms_b, b.itl_p95 AS itl_p95_b, b.output_tokens AS output_tokens_b
 FROM finished a JOIN finished b USING (key, slice)
 WHERE a.side = 0 AND b.side = 1
 
@@ -161,13 +163,13 @@ WHERE a.side = 0 AND b.side = 1
 SELECT length, count(*) FROM request_pairs GROUP BY length ORDER BY length
 
 -- request_pairs_of: pairs of a length, so many at most, in the order in which those of A ended
-SELECT * FROM (SELECT * FROM request_pairs WHERE length = $length ORDER BY lot LIMIT $most) ORDER BY finished_at, lot
+SELECT * FROM (SELECT * FROM request_pairs WHERE length = $length ORDER BY lot LIMIT $most) ORDER BY finished_s_a, lot
 
 -- requests_of: finished requests of a side and a length, so many at most, in the order in which they ended
 SELECT * FROM (
-    SELECT finished_at, running, queue_ms, ttft_ms, tpot_ms, itl_p95, output_tokens, hash(key, slice) AS lot
+    SELECT finished_s, decode_ms, queue_ms, ttft_ms, tpot_ms, itl_p95, output_tokens, hash(key, slice) AS lot
     FROM compared_requests WHERE side = $side AND length = $length AND NOT failed ORDER BY lot LIMIT $most
-) ORDER BY finished_at, lot
+) ORDER BY finished_s, lot
 
 -- num_retried: documents of some request files that ended in an attempt after the first, and all
 SELECT count(*) FILTER (WHERE attempt > 1), count(*)
@@ -221,6 +223,13 @@ FULL JOIN (SELECT * FROM standing WHERE side = 1) b USING (match_hi, match_lo)
 
 -- count_fates: of the rows or texts of both sides
 SELECT fate, count(*) FROM compared_summaries GROUP BY fate
+
+-- count_standing: rows of both plans by what plan and memo table say of them, and how many the plan alone decided
+SELECT
+    side, coalesce(status, CASE rank WHEN 2 THEN 'ok' WHEN 1 THEN 'failed' ELSE 'pending' END) AS standing,
+    count(*), count(status)
+FROM plan_rows LEFT JOIN summary_hashes USING (side, hash_hi, hash_lo)
+GROUP BY side, standing
 
 -- changed_summaries: the first of those with another summary
 SELECT number_a, number_b, a_hi, a_lo, b_hi, b_lo FROM compared_summaries WHERE fate = 'changed' ORDER BY number_a LIMIT $most

@@ -6,49 +6,67 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from batchrun.database import Database, literal, statements
-from batchrun.insight.bootstrap import FEWEST, Floats, Statistic, compare, mean, plain, quantile
+from batchrun.insight.bootstrap import Statistic, compare, mean, plain, quantile
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.figures import Figure, of_difference, of_shares
 from batchrun.insight.percentiles import LENGTH_EDGES, LENGTHS
 from batchrun.insight.proportions import Share
+from batchrun.insight.stretches import Floats, Integers, singles, stretches_of
 
 MOST_REQUESTS = 20_000
 """Of a group and side: more make no interval narrower that anyone could see."""
 PAIRED_FROM = 0.5
 """Share of the finished requests of both sides from which only pairs of one text are compared."""
 
+FEWEST_FOR_P95 = 100
+"""Values: of fewer, five are the whole tail."""
+
 STATISTICS: dict[str, tuple[str, Statistic, int]] = {
-    "queue_p50": ("queue_ms", quantile(0.5), FEWEST),
-    "ttft_p50": ("ttft_ms", quantile(0.5), FEWEST),
-    "ttft_p95": ("ttft_ms", quantile(0.95), 20),
-    "tpot_p50": ("tpot_ms", quantile(0.5), FEWEST),
-    "itl_p95": ("itl_p95", quantile(0.5), FEWEST),
-    "output_tokens": ("output_tokens", mean, FEWEST),
+    "queue_p50": ("queue_ms", quantile(0.5), 1),
+    "ttft_p50": ("ttft_ms", quantile(0.5), 1),
+    "ttft_p95": ("ttft_ms", quantile(0.95), FEWEST_FOR_P95),
+    "tpot_p50": ("tpot_ms", quantile(0.5), 1),
+    "itl_p95": ("itl_p95", quantile(0.5), 1),
+    "output_tokens": ("output_tokens", mean, 1),
 }
-"""By metric: the column of a sample, what is told of it, and from how many values it is judged: of fewer than 20 the
-95th percentile is the largest.
-"""
+"""By metric: the column of a sample, what is told of it, and from how many values it is judged."""
 COLUMNS = tuple(dict.fromkeys(column for column, _, _ in STATISTICS.values()))
+MOMENTS = ("finished_s", "decode_ms")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Finished requests of a group, in the order in which they ended: their values by column, NaN where the engine
-    does not say. `running` requests ran beside each other, in the median.
+    """Finished requests of a group by column, NaN where the engine does not say: `COLUMNS`, and `MOMENTS`, which say
+    when they ran.
     """
 
     values: Mapping[str, Floats]
-    running: int
+
+    def stretches(self, column: str, known: npt.NDArray[np.bool_]) -> Integers:
+        """Of the known values of a column, by the time that each of them measured: until the first token, or from
+        there to the last. How long an output is depends on no other request.
+        """
+        if column == "output_tokens":
+            return singles(int(known.sum()))
+        ends, decode, ttft, queue = (self.values[name][known] for name in (*MOMENTS, "ttft_ms", "queue_ms"))
+        first = ends - decode / 1000
+        if column not in ("ttft_ms", "queue_ms"):
+            return stretches_of(first, ends)
+        queued = first - ttft / 1000
+        return stretches_of(queued, first if column == "ttft_ms" else queued + queue / 1000)
 
 
 def group_figures(group: str, a: Sample, b: Sample, *, is_paired: bool) -> list[Figure]:
     """Of those of `STATISTICS` that both sides have a value for, or one has."""
-    together = max(a.running, b.running, 1)
     found = []
     for metric, (column, statistic, fewest) in STATISTICS.items():
-        left, right = _known(a.values[column], b.values[column], is_paired=is_paired)
+        known = [~np.isnan(side.values[column]) for side in (a, b)]
+        if is_paired:
+            known = [known[0] & known[1]] * 2
+        left, right = (side.values[column][each] for side, each in zip((a, b), known, strict=True))
         if not (len(left) or len(right)):
             continue
         figure = Figure(
@@ -61,18 +79,11 @@ def group_figures(group: str, a: Sample, b: Sample, *, is_paired: bool) -> list[
             is_paired=is_paired,
         )
         if min(len(left), len(right)) >= fewest:
-            figure = of_difference(
-                figure, compare(statistic, left, right, is_paired=is_paired, together=together)
-            )
+            stretches = a.stretches(column, known[0]), b.stretches(column, known[1])
+            difference = compare(statistic, left, right, stretches, is_paired=is_paired)
+            figure = of_difference(figure, difference) if difference else figure
         found.append(figure)
     return found
-
-
-def _known(a: Floats, b: Floats, *, is_paired: bool) -> tuple[Floats, Floats]:
-    if is_paired:
-        both = ~(np.isnan(a) | np.isnan(b))
-        return a[both], b[both]
-    return a[~np.isnan(a)], b[~np.isnan(b)]
 
 
 def request_figures(a: list[Path], b: list[Path], scratch: Path) -> tuple[list[Figure], list[Exclusion]]:
@@ -125,13 +136,13 @@ class _Requests:
 
     def _paired(self, length: int) -> tuple[Sample, Sample]:
         rows = self._arrays("request_pairs_of", length=length)
-        a, b = ({column: rows[f"{column.split('_')[0]}_{side}"] for column in COLUMNS} for side in ("a", "b"))
-        running = _running(rows)
-        return Sample(values=a, running=running), Sample(values=b, running=running)
+        a, b = (
+            Sample(values={name: rows[f"{name}_{side}"] for name in (*COLUMNS, *MOMENTS)}) for side in "ab"
+        )
+        return a, b
 
     def _of(self, length: int, side: int) -> Sample:
-        rows = self._arrays("requests_of", length=length, side=side)
-        return Sample(values={column: rows[column] for column in COLUMNS}, running=_running(rows))
+        return Sample(values=self._arrays("requests_of", length=length, side=side))
 
     def _arrays(self, name: str, **parameters: int) -> dict[str, Floats]:
         table = self._database.read(
@@ -145,10 +156,6 @@ class _Requests:
 
     def _execute(self, name: str, **parameters: Any) -> Any:
         return self._database.connection.execute(self._named[name], parameters or None)
-
-
-def _running(rows: Mapping[str, Floats]) -> int:
-    return int(np.median(rows["running"])) if len(rows["running"]) else 0
 
 
 def _left_out(group: str, shares: list[Share], pairs: int | None) -> list[Exclusion]:

@@ -4,32 +4,45 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from batchrun.insight.bootstrap import FEWEST, Floats, compare, ratio
+from batchrun.insight.bootstrap import compare, ratio
 from batchrun.insight.cost import bill_of
 from batchrun.insight.exclusions import Exclusion
 from batchrun.insight.facts import RunFacts
-from batchrun.insight.figures import Figure, of_difference, of_shares, single
+from batchrun.insight.figures import Figure, of_difference, of_pairs, of_shares, single
 from batchrun.insight.phases import whole_seconds
-from batchrun.insight.proportions import Share
+from batchrun.insight.proportions import Pairs, Share
 from batchrun.insight.request_figures import retried
-from batchrun.run_record import RunRecord, RunState
+from batchrun.insight.stretches import Floats
+from batchrun.run_record import RowCounts, RunState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_SPANS = 100
-"""Of a timeline: shorter ones are put together."""
+"""Of a timeline."""
 PHASES = ("planning", "loading", "running", "publishing")
 
 
-def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Figure]:
-    """Of two runs; `price` is as `bill_of` has it. Raises DatabaseError."""
+Rows = tuple[RowCounts, RowCounts]
+
+
+def run_figures(
+    a: RunFacts, b: RunFacts, rows: Rows, failed: Pairs | None, price: float | None = None
+) -> list[Figure]:
+    """Of two runs with their `rows` as they stand and, where they have the same texts, which of them `failed`; `price`
+    is as `bill_of` has it. Raises DatabaseError.
+    """
     records = (a.record, b.record)
     tried = [retried(facts.requests, facts.scratch) for facts in (a, b)]
+    failures = of_shares(
+        "rows_failed", *(Share(number=each.failed, of=each.ok + each.failed) for each in rows)
+    )
     return [
-        of_shares("rows_failed", *(_of_attempted(record, record.rows.failed) for record in records)),
+        failures if failed is None else of_pairs(failures, failed),
         of_shares("rows_retried", *tried),
-        of_shares("rows_pending", *(_of_attempted(record, _pending(record)) for record in records)),
+        of_shares(
+            "rows_pending", *(Share(number=each.pending, of=each.total - each.skipped) for each in rows)
+        ),
         *_rates(a, b),
         single("tokens_recomputed", *(record.tokens.recomputed for record in records)),
         single("preemptions", *(record.metrics.num_preemptions for record in records)),
@@ -44,17 +57,14 @@ def run_figures(a: RunFacts, b: RunFacts, price: float | None = None) -> list[Fi
     ]
 
 
-def run_exclusions(a: RunFacts, b: RunFacts) -> list[Exclusion]:
+def run_exclusions(a: RunFacts, b: RunFacts, counts: Rows) -> list[Exclusion]:
     """What of the rows is in no figure of the engine."""
     found = []
-    for side, facts in (("A", a), ("B", b)):
-        rows = facts.record.rows
+    for side, facts, rows in zip("AB", (a, b), counts, strict=True):
         if facts.record.state is not RunState.COMPLETE:
             reason = f"the run is {facts.record.state}: what it has done so far is all that is compared"
             found.append(
-                Exclusion(
-                    of="rows", side=side, number=_pending(facts.record), total=rows.total, reason=reason
-                )
+                Exclusion(of="rows", side=side, number=rows.pending, total=rows.total, reason=reason)
             )
         for number, reason in (
             (rows.reused, "they were reused, not computed"),
@@ -65,17 +75,6 @@ def run_exclusions(a: RunFacts, b: RunFacts) -> list[Exclusion]:
                 Exclusion(of="rates and times", side=side, number=number, total=rows.total, reason=reason)
             )
     return [one for one in found if one.number]
-
-
-def _of_attempted(record: RunRecord, number: int) -> Share:
-    """Of the rows that want a summary, as `--max-error-rate` counts: failed, retried and pending ones among them."""
-    return Share(number=number, of=record.rows.total - record.rows.skipped)
-
-
-def _pending(record: RunRecord) -> int:
-    """Also of a run that goes on, or was killed: they are counted at an end alone."""
-    rows = record.rows
-    return rows.total - rows.ok - rows.failed - rows.skipped
 
 
 def _seconds_per_document(facts: RunFacts) -> float | None:
@@ -94,10 +93,11 @@ def _cost(facts: RunFacts, price: float | None) -> float | None:
 def _rates(a: RunFacts, b: RunFacts) -> list[Figure]:
     """By spans of the timelines in which the engine ran: the run's own figure with the spread that its spans have."""
     spans = (_spans(a), _spans(b))
-    records = (a.record.metrics, b.record.metrics)
     shown = {
-        "prefill_tokens_per_second": [metrics.prefill_tokens_per_second or None for metrics in records],
-        "decode_tokens_per_second": [metrics.decode_tokens_per_second or None for metrics in records],
+        "prefill_tokens_per_second": [_reading_speed(facts) for facts in (a, b)],
+        "decode_tokens_per_second": [
+            facts.record.metrics.decode_tokens_per_second or None for facts in (a, b)
+        ],
         "kv_cache_usage": [_rate(each["kv_cache_usage"]) for each in spans],
     }
     figures = []
@@ -107,10 +107,16 @@ def _rates(a: RunFacts, b: RunFacts) -> list[Figure]:
             max(len(each), int(value is not None)) for each, value in zip((left, right), values, strict=True)
         ]
         figure = Figure(metric=metric, a=values[0], b=values[1], num_a=numbers[0], num_b=numbers[1])
-        if min(len(left), len(right)) >= FEWEST:
-            figure = of_difference(figure, compare(ratio, left, right))
-        figures.append(figure)
+        found = compare(ratio, left, right)
+        figures.append(of_difference(figure, found) if found else figure)
     return figures
+
+
+def _reading_speed(facts: RunFacts) -> float | None:
+    """Prompt tokens that were computed, again ones too: the record's own rate has those of the prefix cache as well."""
+    timeline, seconds = facts.timeline, facts.record.seconds.running
+    read = timeline["prefill_tokens"][-1].as_py() if timeline.num_rows else 0
+    return read / seconds if read and seconds else None
 
 
 def _rate(values: Floats) -> float | None:
@@ -126,11 +132,13 @@ def _to_scale(values: Floats, shown: float | None) -> Floats:
 
 
 def _spans(facts: RunFacts) -> dict[str, Floats]:
-    """By metric `(amount, seconds)` of each span; at most MOST_SPANS of about as many samples each."""
+    """By metric `(amount, seconds)` of each span, all about as long: twice as long as a document stayed in the engine,
+    so that what two of them share is little; at most MOST_SPANS.
+    """
     timeline: pa.Table = facts.timeline
     columns = {
         name: timeline[name].to_numpy().astype(np.float64)
-        for name in ("seconds", "prefill_tokens", "decode_tokens", "kv_cache_usage", "running")
+        for name in ("seconds", "documents", "prefill_tokens", "decode_tokens", "kv_cache_usage", "running")
     }
     seconds = np.diff(columns["seconds"])
     has_run = (columns["running"][1:] > 0) | (np.diff(columns["decode_tokens"]) > 0)
@@ -140,11 +148,18 @@ def _spans(facts: RunFacts) -> dict[str, Floats]:
         "kv_cache_usage": columns["kv_cache_usage"][1:] * seconds,
     }
     kept = has_run & (seconds > 0)
-    return {name: _merged(amount[kept], seconds[kept]) for name, amount in amounts.items()}
+    stay = float((columns["running"][1:] * seconds)[kept].sum()) / max(
+        1.0, columns["documents"].max(initial=0)
+    )
+    number = int(min(MOST_SPANS, seconds[kept].sum() / (2 * stay))) if stay else 0
+    return {name: _merged(amount[kept], seconds[kept], number) for name, amount in amounts.items()}
 
 
-def _merged(amounts: Floats, seconds: Floats) -> Floats:
+def _merged(amounts: Floats, seconds: Floats, number: int) -> Floats:
     if not len(amounts):
         return np.empty((0, 2))
-    span = np.arange(len(amounts)) // -(-len(amounts) // MOST_SPANS)
-    return np.column_stack([np.bincount(span, amounts), np.bincount(span, seconds)])
+    begins = np.cumsum(seconds) - seconds
+    span = (begins * max(1, number) / seconds.sum()).astype(np.int64)
+    sums = [np.bincount(span, each).astype(np.float64) for each in (amounts, seconds)]
+    merged: Floats = np.column_stack(sums)
+    return merged[merged[:, 1] > 0]

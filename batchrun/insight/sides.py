@@ -12,7 +12,9 @@ from batchrun.run_record import RowCounts
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """`name` is a run's id, or a bench's path. `settings` are all that may explain a difference, by dotted name."""
+    """`name` is a run's id, or a bench's path. `settings` are all that may explain a difference, by dotted name. `rows`
+    are those of a run by what is said of them, whether or not it published them.
+    """
 
     name: str
     job_id: str | None = None
@@ -23,8 +25,20 @@ class Side:
     rows: RowCounts | None = None
     settings: dict[str, Any]
 
+    @property
+    def left_nothing(self) -> bool:
+        """Whether no row of a run has a verdict."""
+        return self.rows is not None and not self.rows.ok + self.rows.failed
 
-def side_of_run(facts: RunFacts) -> Side:
+    @property
+    def missing(self) -> str | None:
+        """`834 of 900 rows have no verdict yet`; None where none lacks one."""
+        if self.rows is None or not self.rows.pending:
+            return None
+        return f"{self.rows.pending:,} of {self.rows.total:,} rows have no verdict yet"
+
+
+def side_of_run(facts: RunFacts, rows: RowCounts) -> Side:
     """Settings are those of the spec as the job was last submitted, of the engine as this run had it, and where it
     ran. What does not name the run itself is taken out of them.
     """
@@ -47,7 +61,7 @@ def side_of_run(facts: RunFacts) -> Side:
         state=record.told_state,
         started_at=record.started_at,
         engine=record.engine,
-        rows=record.rows,
+        rows=rows,
         settings=dict(flat(told)),
     )
 
