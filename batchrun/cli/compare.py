@@ -106,10 +106,12 @@ def _compare(
 
     parsed = [parse_condition(text) for text in conditions]
     space = options.workspace(home)
-    are_files = [Path(given).is_file() for given in (a, b)]
+    are_files = [_is_file(given) for given in (a, b)]
     if any(are_files) and not all(are_files):
+        file, other = (a, b) if are_files[0] else (b, a)
         raise UsageError(
-            f"{a} and {b} are a file and none", "Give two bench files, or two ids of jobs or runs."
+            f"{file} is a file and {other} is none",
+            "Give two files of batchrun bench, or two ids of jobs or runs.",
         )
     with storage_errors(space.home):
         if all(are_files):
@@ -119,6 +121,11 @@ def _compare(
         else:
             found = compare_runs(find_run(space, a), find_run(space, b), num_shown=show, price=price)
     return with_outcomes(found, parsed)
+
+
+def _is_file(given: str) -> bool:
+    """Or is meant as one: no id has a dot or a slash."""
+    return Path(given).is_file() or not set(given).isdisjoint("./")
 
 
 def _plain(found: "Comparison") -> dict[str, Any]:

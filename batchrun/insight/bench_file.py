@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchrun import atomic_file
-from batchrun.errors import ConfigError, OutputError
+from batchrun.errors import ConfigError, CorpusError, CorpusNotFoundError, OutputError
 from batchrun.insight.bench_cells import (
     CacheState,
     Cell,
@@ -146,18 +146,22 @@ def check_bench_target(path: Path) -> None:
 
 
 def read_bench(path: Path) -> Bench:
-    """What a bench file holds. Raises ConfigError where `path` is none, or one of another version's form."""
+    """What a bench file holds. Raises CorpusNotFoundError, CorpusError where `path` is none, and ConfigError where it is
+    one of another version's form.
+    """
     hint = "Name a file that `batchrun bench` wrote."
     about = _read_about(path)
     if about is None:
-        raise ConfigError(f"{path} is not there, or no bench file", hint)
+        if not path.exists():
+            raise CorpusNotFoundError(f"{path} is not there", hint)
+        raise CorpusError(f"{path} is no bench file", hint)
     if about.version != VERSION:
         reason = f"{path} has version {about.version} of its form, this batchrun reads {VERSION}"
         raise ConfigError(reason, "Measure again: batchrun bench")
     try:
         rows = pq.read_table(path, schema=SCHEMA).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(f"{path} can not be read: {error}", hint) from error
+        raise CorpusError(f"{path} can not be read: {error}", hint) from error
     grouped = groupby(rows, key=lambda row: [row[field.name] for field in _CELL])
     return Bench(about=about, cells=tuple(_result(list(group)) for _, group in grouped))
 

@@ -26,6 +26,10 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
 )
 
 
+LONG_ENOUGH = 60.0
+"""Seconds of running of which a timeline that is whole tells something."""
+
+
 def diagnose(facts: RunFacts) -> list[Finding]:
     """Of a run: what held it up, the largest share of its time first; empty where nothing stands out."""
     return findings(read_evidence(facts))
@@ -66,13 +70,15 @@ def gaps(evidence: Evidence) -> list[str]:
 
 def verdict(evidence: Evidence) -> str:
     """What to say of a run in which nothing stands out, or too little is there to say so."""
-    record, requests = evidence.record, evidence.requests
+    record = evidence.record
     if _had_no_work(record):
         return _no_work(record)
-    if evidence.time is None and (requests is None or requests.num_timed < MIN_REQUESTS):
-        return _too_short(record)
+    if evidence.time is None:
+        return _too_little(record)
     share = record.metrics.ceiling_share
     state = "" if record.state is not RunState.RUNNING else " so far"
+    if evidence.time.reading is None:
+        return f"no time was lost to anything else than reading and writing{state}; which of them has most of it is not known"
     if share is None:
         return f"nothing stands out{state}; how near the run was to its ceiling says a profile: batchrun calibrate"
     return f"nothing stands out{state}: the run was at {share:.0%} of the ceiling that its engine's profile gives"
@@ -90,7 +96,9 @@ def _no_work(record: RunRecord) -> str:
     )
 
 
-def _too_short(record: RunRecord) -> str:
+def _too_little(record: RunRecord) -> str:
+    if record.state is RunState.COMPLETE and record.seconds.running >= LONG_ENOUGH:
+        return "too little is left of the run's telemetry to tell what held it up"
     if record.state is RunState.COMPLETE:
         return "the run was too short to tell what held it up"
     return f"{record.told_state}: the run has computed too little to tell what held it up"

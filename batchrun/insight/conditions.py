@@ -9,6 +9,7 @@ from operator import ge, gt, le, lt
 
 from batchrun.errors import UsageError
 from batchrun.insight.figures import METRICS, Figure, Verdict
+from batchrun.insight.percentiles import LENGTHS
 
 _FORM = re.compile(r"\s*(\w+)\s*(?:@([^<>]+?))?\s*(>=|<=|>|<)\s*([+-]?)\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
 _OPERATIONS: dict[str, Callable[[float, float], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
@@ -90,14 +91,16 @@ def parse_condition(text: str) -> Condition:
 
 
 def judge(condition: Condition, figures: Sequence[Figure]) -> list[Outcome]:
-    """One outcome of each group that has the metric. Raises UsageError for a group that nothing is in."""
+    """One outcome of each group that has the metric; none had requests of a length: nothing was measured for it.
+    Raises UsageError for a group that there can not be.
+    """
     named = [figure for figure in figures if figure.metric == condition.metric]
     if condition.group is not None:
         groups = list(dict.fromkeys(figure.group for figure in figures if figure.group is not None))
-        if not any(_is_group(condition.group, group) for group in groups):
+        if not any(_is_group(condition.group, group) for group in (*groups, *LENGTHS)):
             raise UsageError(
                 f"--fail-if {condition.text!r}: there is no group {condition.group!r}",
-                f"Groups: {'; '.join(groups) or 'none'}",
+                f"Groups: {'; '.join(groups or LENGTHS)}",
             )
         named = [figure for figure in named if figure.group and _is_group(condition.group, figure.group)]
     found = [outcome for figure in named if (outcome := _outcome(condition, figure))]

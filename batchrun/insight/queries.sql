@@ -187,9 +187,10 @@ FROM read_parquet($plan, file_row_number = true, hive_partitioning = false)
 JOIN given_sources ON given_sources.number = source
 WHERE coalesce(hash_hi, (source + "row")::UBIGINT) % $of = $ordinal
 
--- match_by_text: rows of one text are one
+-- match_by_text: rows of one text are one, with what planning said of it
 CREATE TEMP TABLE matchable AS
-SELECT side, min(number) AS number, hash_hi AS match_hi, hash_lo AS match_lo, hash_hi, hash_lo, NULL::VARCHAR AS status
+SELECT side, min(number) AS number, hash_hi AS match_hi, hash_lo AS match_lo, hash_hi, hash_lo,
+    any_value(status) AS status
 FROM plan_rows WHERE hash_hi IS NOT NULL GROUP BY ALL
 
 -- match_by_place: rows of one place are one

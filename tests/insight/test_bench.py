@@ -14,7 +14,7 @@ import pytest
 import batchrun
 from batchrun.engines.base import EngineConfig, EngineDeadError
 from batchrun.engines.lead import LeadEngine
-from batchrun.errors import ConfigError, ExitCode
+from batchrun.errors import ConfigError, CorpusError, CorpusNotFoundError, ExitCode
 from batchrun.insight.bench import BenchEnd, BenchReporter
 from batchrun.insight.bench import bench as measure
 from batchrun.insight.bench_cells import CacheState, Cell, CellResult, CellStatus
@@ -387,9 +387,9 @@ def test_only_a_bench_file_is_replaced(bench: Workbench) -> None:
         assert before == path.read_bytes()
     target = bench.home / "b.parquet"
     assert [0, 0] == [bench.run(*words, target).code for _ in range(2)]
-    with pytest.raises(ConfigError, match="no bench file"):
+    with pytest.raises(CorpusError, match="no bench file"):
         read_bench(corpus)
-    with pytest.raises(ConfigError, match="is not there"):
+    with pytest.raises(CorpusNotFoundError, match="is not there"):
         read_bench(Path("nowhere.parquet"))
 
 

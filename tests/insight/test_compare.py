@@ -373,14 +373,28 @@ def test_the_screen_is_a_hundred_columns_wide(bench: Bench) -> None:
     assert "rows_failed > 0.5%: does not hold: A 0%, B 0%" in result.out
 
 
+def test_documents_that_planning_failed_are_failed_ones(bench: Bench) -> None:
+    """A context that became too short for some: they are no pending ones, and lost their summaries."""
+    corpus = bench.corpus([*texts(20), *(f"{n}" + " word" * 300 for n in range(3))])
+    spec(bench, "long")
+    assert 0 == run(bench, "long", corpus).code
+    set_engine(spec(bench, "short"), max_model_len=256)
+    assert 3 == run(bench, "short", corpus).code
+    counts = compared(bench, "long", "short")["summaries"]["counts"]
+    assert [20, 3, 0] == [counts[name] for name in ("same", "became_failed", "pending")]
+    counts = compared(bench, "short", "short")["summaries"]["counts"]
+    assert [20, 3, 0] == [counts[name] for name in ("same", "failed_in_both", "pending")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["one", "nobody"], 78, "there is no job 'nobody'"),
         (["one", "one", "--fail-if", "ttft > 1"], 2, "Did you mean"),
         (["one", "one", "--fail-if", "ttft_p95@9K > 1"], 2, "there is no group '9K'"),
-        (["one", "corpus.parquet"], 2, "are a file and none"),
-        (["corpus.parquet", "corpus.parquet"], 78, "no bench file"),
+        (["one", "corpus.parquet"], 2, "corpus.parquet is a file and one is none"),
+        (["a.bench.parquet", "b.bench.parquet"], 66, "a.bench.parquet is not there"),
+        (["corpus.parquet", "corpus.parquet"], 65, "no bench file"),
     ],
 )
 def test_what_can_not_be_compared_is_said(bench: Bench, arguments: list[str], code: int, said: str) -> None:

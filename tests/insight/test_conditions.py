@@ -94,5 +94,11 @@ def test_what_is_no_condition_is_a_usage_error(text: str, said: str) -> None:
 
 def test_a_group_that_there_is_not_is_a_usage_error() -> None:
     """Else a gate on it would never close, or never open."""
-    with pytest.raises(UsageError, match="there is no group '32K\\+'"):
-        judge(parse_condition("ttft_p95@32K+ > +10%"), FIGURES)
+    with pytest.raises(UsageError, match="there is no group '9K'"):
+        judge(parse_condition("ttft_p95@9K > +10%"), FIGURES)
+
+
+def test_a_length_that_no_request_of_the_night_had_was_not_measured() -> None:
+    """The same gate stands on every night: without such requests it holds, and is no wrong command."""
+    [outcome] = judge(parse_condition("ttft_p95@32K+ > +10%"), FIGURES)
+    assert [True, None, "32K+"] == [outcome.holds, outcome.measured, outcome.group]

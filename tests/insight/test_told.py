@@ -15,7 +15,7 @@ from batchrun.insight.evidence import Evidence, read_evidence
 from batchrun.insight.facts import find_run
 from batchrun.insight.percentiles import Group, percentiles
 from batchrun.insight.told import diagnosis_text, times_table
-from batchrun.run_record import RowCounts, RunState
+from batchrun.run_record import PhaseSeconds, RowCounts, RunState
 from batchrun.telemetry.requests import SCHEMA
 from batchrun.telemetry.timeline import timeline_of
 from batchrun.workspace import Workspace
@@ -173,6 +173,14 @@ SHORT = replace(HEALTHY, time=None, requests=None)
     ("evidence", "said"),
     [
         (SHORT, "the run was too short to tell what held it up"),
+        (
+            with_record(SHORT, seconds=PhaseSeconds(running=3600.0)),
+            "too little is left of the run's telemetry to tell what held it up",
+        ),
+        (
+            with_time(reading=None, writing=None),
+            "no time was lost to anything else than reading and writing; which of them has most of it is not known",
+        ),
         (
             with_record(SHORT, state=RunState.FAILED, stop_reason="the engine died"),
             "failed (the engine died): the run has computed too little to tell what held it up",
