@@ -198,6 +198,15 @@ def test_without_a_profile(bench: Bench) -> None:
     assert told(bench, "summarize")["by_profile"] is None
 
 
+def test_a_profile_of_fewer_sequences(bench: Bench) -> None:
+    """What it does not cover is said where its times are told."""
+    calibrate(bench, write_night(bench), most=16)
+    basis = told(bench, bench.corpus(night_texts(20, 1)))["basis"]
+    assert basis.endswith("; the profile does not cover 32 sequences, 16 at most: batchrun calibrate")
+    calibrate(bench, bench.home / "jobs" / "summarize.toml")
+    assert "cover" not in told(bench, bench.home / "corpus.parquet")["basis"]
+
+
 def test_the_page(bench: Bench) -> None:
     """It says which signals scale the pool, why no time of a request is among them, and what to do with too much."""
     seconds = first_night(bench)
