@@ -4,12 +4,17 @@ from datetime import UTC, datetime
 
 FINE_BELOW = 90
 """Seconds, or minutes, up to which a duration is said in that unit."""
+SECONDS_BELOW = 600
+"""Of a duration; from there on it is in whole minutes."""
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`."""
+    """`45 s`, `1 min 34 s`, `12 min`, `3 h 05 min`."""
     if seconds < FINE_BELOW:
         return f"{seconds:.0f} s"
+    if seconds < SECONDS_BELOW - 0.5:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < FINE_BELOW else f"{minutes // 60} h {minutes % 60:02d} min"
 

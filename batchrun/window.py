@@ -94,14 +94,14 @@ class Window:
         return math.inf if self.budget is None else self.started + self.budget - time.monotonic()
 
 
-def parse_deadline(given: str, now: datetime) -> datetime:
+def parse_deadline(given: str, now: datetime, *, over_for: timedelta = OVER_FOR) -> datetime:
     """`06:00`, of the time zone of `now`, or an ISO timestamp with a zone.
 
-    A clock time is the next one, unless the last is less than OVER_FOR ago: then it is that. Raises UsageError.
+    A clock time is the next one, unless the last is less than `over_for` ago: then it is that. Raises UsageError.
     """
     if clock := _CLOCK_TIME.fullmatch(given.strip()):
         hour, minute, second = (int(part or 0) for part in clock.groups())
-        return _clock_time(now, hour, minute, second)
+        return _clock_time(now, hour, minute, second, over_for)
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
@@ -116,12 +116,27 @@ def parse_deadline(given: str, now: datetime) -> datetime:
     return moment
 
 
-def _clock_time(now: datetime, hour: int, minute: int, second: int) -> datetime:
+def _clock_time(now: datetime, hour: int, minute: int, second: int, over_for: timedelta) -> datetime:
     naive = now.replace(tzinfo=None)
     today = naive.replace(hour=hour, minute=minute, second=second, microsecond=0)
     days = (today + timedelta(days=number) for number in (-1, 0, 1))
     *_, last = (moment for moment in (_in_zone(day, now) for day in days) if moment <= now)
-    return last if now - last < OVER_FOR else _in_zone(last.replace(tzinfo=None) + timedelta(days=1), now)
+    return last if now - last < over_for else _in_zone(last.replace(tzinfo=None) + timedelta(days=1), now)
+
+
+def window_to_plan(deadline: str | None, time_budget: str | None) -> Window:
+    """One that is to come: a clock time is always the next. Raises UsageError where there is no time in it."""
+    now = datetime.now().astimezone()
+    window = Window(
+        deadline=None if deadline is None else parse_deadline(deadline, now, over_for=timedelta(0)),
+        budget=None if time_budget is None else parse_duration(time_budget),
+    )
+    if window.seconds_left() <= 0:
+        raise UsageError(
+            f"there is no time in the window to plan for: it ends {window.text}",
+            "Give one that is to come: --deadline 06:00, or its length: --time-budget 8h.",
+        )
+    return window
 
 
 def _in_zone(naive: datetime, now: datetime) -> datetime:

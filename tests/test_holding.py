@@ -167,3 +167,18 @@ def test_times_are_told_for_a_person() -> None:
     assert f"{days.astimezone():%Y-%m-%d %H:%M}" == local_time(days.isoformat(), NOW)
     assert ["unknown", 0.0] == [local_time("unknown"), seconds_since("unknown")]
     assert ["45 s", "62 min", "3 h 05 min"] == [duration(seconds) for seconds in (45, 3720, 11_100)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (94.4, "1 min 34 s"),
+        (120, "2 min"),
+        (302, "5 min 02 s"),
+        (599.4, "9 min 59 s"),
+        (599.5, "10 min"),
+        (634, "11 min"),
+    ],
+)
+def test_below_ten_minutes_a_duration_has_its_seconds(seconds: float, expected: str) -> None:
+    assert expected == duration(seconds)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from batchrun.cli.runbook import blocks, path
+from batchrun.errors import ExitCode
 from tests.commands import Bench, texts
 
 ROOT = Path(__file__).parent.parent
@@ -70,12 +72,11 @@ def test_the_columns_are_named(column: str, bench: Bench) -> None:
 
 
 def test_the_exit_codes_are_all_named() -> None:
-    """Every code that can be returned stands in the table, and none besides."""
-    from batchrun.errors import ExitCode
-
-    named = {
-        int(code)
-        for row in re.findall(r"^\| ([\d, ]+) \|", README, flags=re.MULTILINE)
-        for code in row.split(",")
-    }
+    """Every code that can be returned stands in the table, and none besides; the runbook has a block for each of them."""
+    [table] = re.findall(r"^### Exit codes\n\n((?:\|.*\n)+)\n", README, flags=re.MULTILINE)
+    head, rule, *rows = table.splitlines()
+    assert ("| code | meaning | what to do |", "|---|---|---|") == (head, rule)
+    named = {int(code) for row in rows for code in row.split("|")[1].split(",")}
     assert {int(code) for code in ExitCode} == named
+    anchors = blocks(path().read_text(encoding="utf-8"))
+    assert {f"exit-{code}" for code in named} == {name for name in anchors if name.startswith("exit-")}

@@ -87,21 +87,56 @@ def test_its_names_are_those_of_blocks() -> None:
     assert names <= BLOCKS.keys()
 
 
-@pytest.mark.parametrize("asked", ["exit-75", "75", "#exit-75", "kv_cache_usage", "batchrun_kv_cache_usage"])
-def test_a_block_is_printed(bench: Bench, asked: str) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    ["exit-75", "75", "#exit-75", "EXIT-75", "kv_cache_usage", "batchrun_kv_cache_usage", "KV_cache_usage"],
+)
+def test_a_block_is_printed(bench: Bench, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    """In any case of its letters, every word of it, as wide as the terminal."""
     anchor = "exit-75" if "75" in asked else "kv_cache_usage"
-    shown = bench.run("runbook", asked)
-    assert (0, f"{anchor}\n\n{BLOCKS[anchor]}\n") == (shown.code, shown.out)
+    for columns in (40, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = bench.run("runbook", asked)
+        assert 0 == shown.code
+        assert [anchor, *BLOCKS[anchor].split()] == shown.out.split()
+        assert min(columns, 110) >= max(map(len, shown.out.splitlines()))
+        starts = [line[:2] for line in shown.out.splitlines() if line.startswith("- ")]
+        assert len(ITEMS) == len(starts)
 
 
-def test_the_list_and_a_name_that_is_not_in_it(bench: Bench) -> None:
-    """The list begins with the file that the blocks are anchors of."""
-    listed = bench.run("runbook").out.splitlines()
-    assert [str(path()), *BLOCKS] == listed
-    assert Path(listed[0]).is_absolute()
-    unknown = bench.run("runbook", "exit-99")
+def test_a_command_is_not_broken_where_it_fits_a_line(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "`batchrun capacity JOB --time-budget 8h`" in bench.run("runbook", "exit-4").out
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_the_list(bench: Bench, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """It begins with the file that the blocks are anchors of; each has a few words of what it means."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    first, *listed = bench.run("runbook").out.splitlines()
+    assert (str(path()), True) == (first, Path(first).is_absolute())
+    assert list(BLOCKS) == [line.split()[0] for line in listed if not line.startswith(" ")]
+    assert columns >= max(map(len, listed))
+    words = [word for line in listed for word in line.split()]
+    meanings = {name: block.split("\n\n")[0].split() for name, block in BLOCKS.items()}
+    assert [word for name, meaning in meanings.items() for word in (name, *meaning)] == words
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("exit-99", "List them: batchrun runbook"),
+        ("oldest_wait", "Is it oldest_wait_seconds? List them"),
+        ("KV_CACH_USAGE", "Is it kv_cache_usage? List them"),
+        ("", "List them: batchrun runbook"),
+    ],
+)
+def test_a_name_that_is_not_there(bench: Bench, asked: str, hint: str) -> None:
+    """The nearest is proposed."""
+    unknown = bench.run("runbook", asked)
     assert 2 == unknown.code
-    assert "no block 'exit-99'" in unknown.err
+    assert f"no block {asked!r}" in unknown.err
+    assert hint in unknown.err
 
 
 def test_ends_name_their_block(bench: Bench) -> None:

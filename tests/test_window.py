@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from batchrun.errors import UsageError, WindowOverError
-from batchrun.window import DEADLINE, TIME_BUDGET, Window, parse_deadline, parse_duration
+from batchrun.window import DEADLINE, TIME_BUDGET, Window, parse_deadline, parse_duration, window_to_plan
 from tests.commands import Bench, set_engine, texts
 from tests.ledger import calls
 
@@ -68,6 +68,23 @@ def test_a_time_budget_is_hours_minutes_and_seconds(given: str, seconds: float) 
 def test_another_budget_is_a_usage_error(given: str) -> None:
     with pytest.raises(UsageError, match="4h, 90m, 1h30m"):
         parse_duration(given)
+
+
+@pytest.mark.parametrize(("hour", "day"), [(6, 12), (7, 12), (18, 12), (5, 11)])
+def test_a_plan_is_for_the_next_occurrence_of_a_clock_time(hour: int, day: int) -> None:
+    """Also where it has just passed: nothing is to be ended then."""
+    now = berlin(11, hour)
+    assert berlin(day, 6) == parse_deadline("06:00", now, over_for=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("deadline", "time_budget"), [(None, "0"), (None, "0s"), ("2026-01-01T06:00+00:00", None), ("06:00", "0")]
+)
+def test_a_window_to_plan_for_has_time(deadline: str | None, time_budget: str | None) -> None:
+    """Without it a command line is wrong; nothing is to be submitted again."""
+    with pytest.raises(UsageError, match="no time in the window to plan for") as raised:
+        window_to_plan(deadline, time_budget)
+    assert "submit" not in raised.value.hint.lower()
 
 
 def test_the_first_end_counts() -> None:

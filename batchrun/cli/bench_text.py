@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from batchrun.cli.layout import table, wrapped
 from batchrun.clock import duration
 from batchrun.errors import ExitCode
 from batchrun.insight.bench import BenchEnd, BenchReporter
@@ -17,7 +18,6 @@ HEAD = (
     *("in", "out", "at once", "cache", "n", "TTFT p50", "p95", "p99 ms", "ITL p50", "p95", "p99 ms"),
     *("read/s", "written/s", "cached", "KV max", "running", "preempted"),
 )
-LEFT = {"cache"}
 FINE_BELOW = 100
 """Milliseconds that are told with a decimal."""
 
@@ -60,7 +60,8 @@ class Teller(BenchReporter):
         """How it ended, and what is kept."""
         measured = sum(result.status is CellStatus.MEASURED for result in end.cells)
         planned = sum(result.status is not CellStatus.SKIPPED for result in end.cells)
-        kept = f"{measured:,} of {planned:,} cells are measured, and kept in {end.path}"
+        where = f"and kept in {end.path}" if end.is_written else f"and {end.path} is as it was"
+        kept = f"{measured:,} of {planned:,} cells are measured, {where}"
         if end.exit_code == ExitCode.COMPLETE:
             self.note(kept)
         else:
@@ -74,7 +75,7 @@ def plain(end: BenchEnd) -> dict[str, Any]:
     """The JSON object."""
     about: dict[str, Any] = msgspec.to_builtins(end.about)
     return {
-        "output": str(end.path),
+        "output": str(end.path) if end.is_written else None,
         "exit_code": int(end.exit_code),
         "stop_reason": end.stop_reason,
         "about": about,
@@ -100,19 +101,16 @@ def _plain(result: CellResult) -> dict[str, Any]:
 
 
 def render(end: BenchEnd) -> str:
-    """The cells that have figures, a line each."""
+    """The cells that have figures, a line each where the terminal is as wide."""
     about, of = end.about, end.about.of
     title = f"{about.model}: {of.engine} {of.engine_version}, {of.dtype}, on {of.device}"
-    rows = [HEAD, *(_row(result) for result in end.cells if result.finished)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = [
-        "  ".join(
-            word.ljust(width) if name in LEFT else word.rjust(width)
-            for name, word, width in zip(HEAD, row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([title, *lines])
+    told = [result for result in end.cells if result.finished]
+    if not told:
+        return "\n".join(wrapped(title))
+    rows = [HEAD, *map(_row, told)]
+    titles = [result.cell.text for result in told]
+    keys = HEAD.index("cache") + 1
+    return "\n".join([*wrapped(title), *table(rows, num_keys=keys, left={keys - 1}, titles=titles)])
 
 
 def _row(result: CellResult) -> tuple[str, ...]:

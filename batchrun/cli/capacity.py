@@ -1,17 +1,19 @@
 """`batchrun capacity`."""
 
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from batchrun.cli import options
 from batchrun.cli.capacity_page import render
 from batchrun.cli.console import console
 from batchrun.cli.outcome import echo_json, finish_with_error
 from batchrun.corpus.files import STDIN
-from batchrun.errors import BatchrunError
+from batchrun.errors import BatchrunError, UsageError
 
 if TYPE_CHECKING:
     from batchrun.insight.capacity import Found, Question
@@ -53,11 +55,11 @@ def command(
 
         asked = _question(deadline, time_budget, replicas)
         reporter = console(quiet=quiet)
-        found = (
-            _run(given[0], home, reporter)
-            if _is_run(given, job.job)
-            else _corpus(given, job, columns, home, reporter)
-        )
+        if _is_run(given, job.job):
+            _require_no_corpus_options()
+            found = _run(given[0], home, reporter)
+        else:
+            found = _corpus(given, job, columns, home, reporter)
         answer = capacity(found, asked)
     except (BatchrunError, OSError) as error:
         raise finish_with_error(error, as_json=as_json) from None
@@ -68,10 +70,10 @@ def command(
 
 
 def _question(deadline: str | None, time_budget: str | None, replicas: int | None) -> "Question":
-    from batchrun.api import open_window
     from batchrun.insight.capacity import Question
+    from batchrun.window import window_to_plan
 
-    window = open_window(deadline, time_budget)
+    window = window_to_plan(deadline, time_budget)
     if not window.is_bounded:
         return Question(replicas=replicas)
     return Question(window_seconds=window.seconds_left(), ends=window.text, replicas=replicas)
@@ -82,6 +84,24 @@ def _is_run(given: tuple[str, ...], job_path: str | None) -> bool:
     word = given[0]
     is_path = word == STDIN or os.path.lexists(word) or not set(word).isdisjoint("*?[/.")
     return len(given) == 1 and job_path is None and not is_path
+
+
+def _require_no_corpus_options() -> None:
+    context = click.get_current_context()
+    of_corpus = {
+        field.name for record in (options.JobChoice, options.CorpusChoice) for field in fields(record)
+    }
+    wrong = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in of_corpus
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
+    if wrong:
+        raise UsageError(
+            f"{', '.join(wrong)}: only a corpus takes that, and a run is what it was",
+            "Leave it out, or give the corpus: batchrun capacity CORPUS.",
+        )
 
 
 def _run(given: str, home: str | None, reporter: "Reporter") -> "Found":

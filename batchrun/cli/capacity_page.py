@@ -1,42 +1,48 @@
-"""What `batchrun capacity` shows a person."""
+"""What `batchrun capacity` shows a person, as wide as the terminal."""
 
 from typing import TYPE_CHECKING
 
+from batchrun.cli.capacity_advice import excess_lines, limit_lines, replicas_text
+from batchrun.cli.layout import table, wrapped
 from batchrun.clock import duration
+from batchrun.insight.windows import WINDOW_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from batchrun.insight.capacity import Capacity
-    from batchrun.insight.limits import Change
 
 
 def render(found: "Capacity") -> str:
     """The plan as a person reads it."""
-    known = "" if found.outputs_known else ", were each output as long as may be"
-    lines = [
-        f"job {found.job_id}, {found.of}",
-        f"{found.documents:,} documents: {found.input_tokens:,} tokens to read, {found.output_tokens:,} to write{known}",
-        found.basis,
+    lines = wrapped(f"job {found.job_id}, {found.of}")
+    if not found.documents:
+        return "\n".join([*lines, "nothing is left to run: 0 documents"])
+    lines += [
+        *_size(found),
+        *wrapped(found.basis),
         *_hours(found),
         *_windows(found),
         *_attempts(found),
         *_kv(found),
         *_replicas(found),
-        *_limits(found),
-        *_excess(found),
-        *SIGNALS.format(", ".join(found.scaling_signals)).splitlines(),
+        *limit_lines(found),
+        *excess_lines(found),
+        *wrapped(SIGNALS.format(", ".join(found.scaling_signals))),
+        *wrapped(WHY_THESE, "  "),
     ]
     return "\n".join(lines)
 
 
-SIGNALS = """scaling signals of the batch pool, the batch metrics alone: {}
-  No TTFT and no ITL: nobody waits for a first token, and a batch tuned for throughput has long queues on purpose.
-  Scaled on them the pool grows while the deadline is safe; an online pool scaled on batch tokens lets people wait."""
+SIGNALS = "scaling signals of the batch pool, the batch metrics alone: {}"
+WHY_THESE = """No TTFT and no ITL: nobody waits for a first token, and a batch tuned for throughput has long queues on purpose.
+Scaled on them the pool grows while the deadline is safe; an online pool scaled on batch tokens lets people wait."""
 
 
-SPEC_KEYS = """  inputs end by engine.max_model_len with long_documents.policy = "truncate", outputs by output.max_tokens: a new job, whose
-  summaries are all computed anew; what is left out of one night stays pending, by --prefer shortest"""
+def _size(found: "Capacity") -> list[str]:
+    known = "" if found.outputs_known else ", were each output as long as may be"
+    documents = f"{found.documents:,} document{'s' if found.documents > 1 else ''}"
+    return wrapped(
+        f"{documents}: {found.input_tokens:,} tokens to read, {found.output_tokens:,} to write{known}"
+    )
 
 
 def _hours(found: "Capacity") -> list[str]:
@@ -52,37 +58,54 @@ def _hours(found: "Capacity") -> list[str]:
             told += (
                 f": {duration(took.reading_seconds)} of reading, {duration(took.writing_seconds)} of writing"
             )
-        lines.append(told)
+        lines += wrapped(told)
     beside = found.overhead
-    return [
-        *lines,
+    told = (
         f"beside it: planning {duration(beside.planning)}, loading {duration(beside.loading)}, "
-        f"publishing {duration(beside.publishing)}",
-    ]
+        f"publishing {duration(beside.publishing)}"
+    )
+    if found.stay_seconds:
+        told += f", and {duration(found.stay_seconds)} until the last output has ended"
+    return [*lines, *wrapped(told)]
 
 
 def _windows(found: "Capacity") -> list[str]:
     read, written = found.peak_prefill, found.peak_decode
     if read is None or written is None:
         return []
-    width = duration(found.windows[0].seconds)
-    mean = [total / len(found.windows) for total in _sums(found)]
+    if len(found.windows) == 1:
+        took = duration(read.seconds)
+        shorter = ", which is shorter than 5 min" if read.seconds < WINDOW_SECONDS else ""
+        return wrapped(
+            f"tokens in one window of {took}{shorter}: prefill {read.prefill_tokens:,}, decode "
+            f"{written.decode_tokens:,}"
+        )
+    width = found.windows[0].seconds
+    per_second = [total / sum(one.seconds for one in found.windows) for total in _sums(found)]
     rows = [
-        ("tokens in windows of " + width, "mean", "peak", "peak begins"),
-        ("  prefill", f"{mean[0]:,.0f}", f"{read.prefill_tokens:,}", f"after {duration(read.start_seconds)}"),
+        (f"tokens in windows of {duration(width)}", "mean", "peak", "peak begins"),
+        (
+            "  prefill",
+            f"{per_second[0] * width:,.0f}",
+            f"{read.prefill_tokens:,}",
+            _after(read.start_seconds),
+        ),
         (
             "  decode",
-            f"{mean[1]:,.0f}",
+            f"{per_second[1] * width:,.0f}",
             f"{written.decode_tokens:,}",
-            f"after {duration(written.start_seconds)}",
+            _after(written.start_seconds),
         ),
     ]
-    lines = _columns(rows)
-    if found.measured is not None and found.measured.sample_seconds > found.windows[0].seconds / 2:
-        lines.append(
-            f"  counted every {duration(found.measured.sample_seconds)}, and taken to come evenly between"
-        )
+    lines = [*table(rows), f"  all {len(found.windows):,} windows: --json"]
+    if found.measured is not None and found.measured.sample_seconds > width / 2:
+        told = f"counted every {duration(found.measured.sample_seconds)}, and taken to come evenly between"
+        lines += wrapped(told, "  ")
     return lines
+
+
+def _after(seconds: float) -> str:
+    return f"after {duration(seconds)}"
 
 
 def _sums(found: "Capacity") -> tuple[int, int]:
@@ -112,7 +135,8 @@ def _attempts(found: "Capacity") -> list[str]:
         for one in found.measured.attempts
     ]
     again, times = found.measured.recomputed_tokens, found.measured.preemptions
-    return [*_columns(rows), f"  computed again in the engine: {again:,} tokens, {times:,} preemptions"]
+    told = f"computed again in the engine: {again:,} tokens, {times:,} preemption{'' if times == 1 else 's'}"
+    return [*table(rows), *wrapped(told, "  ")]
 
 
 def _kv(found: "Capacity") -> list[str]:
@@ -121,17 +145,28 @@ def _kv(found: "Capacity") -> list[str]:
         return []
     of = f" of {kv.kv_tokens:,} ({kv.share:.0%})" if kv.kv_tokens and kv.share is not None else ""
     if kv.at_seconds is not None:
-        when = f", with {kv.sequences:,} sequences, after {duration(kv.at_seconds)}"
-        return [f"KV cache at its peak: {kv.tokens:,} tokens{of}{when}"]
+        when = f"by {duration(kv.at_seconds)}" if kv.sequences is None else _after(kv.at_seconds)
+        beside = "" if kv.sequences is None else f", with {_sequences(kv.sequences)}"
+        return wrapped(f"KV cache at its peak: {kv.tokens:,} tokens{of}, {when}{beside}")
     most = f"; the longest together want {kv.most_wanted:,}" if kv.most_wanted is not None else ""
     unknown = "" if kv.kv_tokens else "; a first run tells how many there are"
-    return [f"KV cache, foretold: {kv.tokens:,} tokens{of} with {kv.sequences:,} sequences{most}{unknown}"]
+    return wrapped(
+        f"KV cache, foretold: {kv.tokens:,} tokens{of} with {_sequences(kv.sequences or 0)}{most}{unknown}"
+    )
+
+
+def _sequences(number: int) -> str:
+    return f"{number:,} sequence{'' if number == 1 else 's'}"
+
+
+LOST = """Each replica has a shard. Lost: one is gone half-way. "Replaced": a new machine goes on with its shard at once. "Not
+replaced": those that are done with their own do. "Left": the documents of its shard that had no summary then."""
 
 
 def _replicas(found: "Capacity") -> list[str]:
-    rows = [
-        ("replicas, a shard each", "last one ends", "one lost: new machine", "nobody new", "its documents")
-    ]
+    if not found.replicas:
+        return []
+    rows = [("replicas", "last one ends", "one lost, replaced", "not replaced", "left then")]
     rows += [
         (
             f"  {one.number:,}",
@@ -142,106 +177,15 @@ def _replicas(found: "Capacity") -> list[str]:
         )
         for one in found.replicas
     ]
-    lines = _columns(rows) if found.replicas else []
+    lines = [*table(rows), *wrapped(LOST, "  ")]
     wanted, doubled = found.needed, found.needed_for_twice
     if wanted is None or doubled is None:
         return lines
-    ends = f"for the window of {duration(wanted.seconds)}, which ends {found.window_ends}"
     return [
         *lines,
-        f"{ends}: {_number(wanted.replicas)}; {_number(wanted.replicas_if_one_is_lost)} if one is lost half-way and nobody "
-        f"is new; {_number(doubled.replicas)} for twice the load",
-    ]
-
-
-def _number(replicas: int | None) -> str:
-    if replicas is None:
-        return "no number of replicas is enough"
-    return f"{replicas:,} replica{'s' if replicas > 1 else ''}"
-
-
-def _limits(found: "Capacity") -> list[str]:
-    rows: list[tuple[str, ...]] = [("if", "cut", "documents", "read", "written", "one replica")]
-    changes = (*found.input_limits, *found.output_limits, found.twice)
-    rows += [
-        (
-            f"  {_change(one)}",
-            f"{one.affected_share:.1%}" if one.limit else "",
-            f"{one.documents:,}",
-            f"{one.input_tokens:,}",
-            f"{one.output_tokens:,}",
-            "not known" if one.seconds is None else duration(one.seconds),
-        )
-        for one in changes
-    ]
-    return [*_columns(rows), *SPEC_KEYS.splitlines()]
-
-
-def _change(one: "Change") -> str:
-    if one.limit is None:
-        return "twice the load"
-    return {
-        "truncate": f"inputs end at {one.limit:,}",
-        "leave out": f"those of {one.limit:,} or more are left out",
-        "cap outputs": f"outputs end at {one.limit:,}",
-    }[one.what]
-
-
-def _excess(found: "Capacity") -> list[str]:
-    too_much = found.excess
-    if found.needed is None:
-        return []
-    at_work = _number(found.replicas_at_work)
-    if too_much is None:
-        return [f"all fits the window with {at_work}"]
-    lines = [
-        f"too much for the window with {at_work}: {duration(too_much.seconds)} of running are there, "
-        f"{duration(too_much.missing_seconds)} more are needed"
-    ]
-    for one in too_much.fitting:
-        delayed = ", ".join(
-            f"{part.documents:,} {f'of {part.label} ' if part.label else ''}({part.tokens:,} tokens)"
-            for part in one.delayed
-        )
-        lines.append(
-            f"  --prefer {one.prefer:<8} {one.documents:,} documents fit ({one.share:.0%}), {one.tokens:,} tokens; "
-            f"delay {delayed}"
-        )
-    return [*lines, *_ways_to_fit(found)]
-
-
-def _ways_to_fit(found: "Capacity") -> list[str]:
-    too_much = found.excess
-    assert too_much is not None, "there is too much"
-    lines = []
-    for limit, does in ((too_much.leave_out, "leave out those of"), (too_much.truncate, "end inputs at")):
-        if limit is None:
-            lines.append(f"  it does not fit, whatever length you {does}")
-        else:
-            more = " tokens or more" if limit is too_much.leave_out else " tokens"
-            lines.append(
-                f"  it fits if you {does} {limit.limit:,}{more}: {limit.documents:,} documents, "
-                f"{limit.tokens:,} tokens less to read, {duration(limit.seconds)}"
-            )
-    if too_much.output is None:
-        told = "it does not fit with shorter outputs alone"
-        lines.append(f"  {told if found.by_profile else 'what shorter outputs save is told with a profile'}")
-    else:
-        out = too_much.output
-        lines.append(
-            f"  it fits if outputs end at {out.limit:,} tokens, which cuts {out.share:.0%} of them: {duration(out.seconds)}"
-        )
-    return lines
-
-
-def _columns(rows: "Sequence[tuple[str, ...]]") -> list[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in rows
+        *wrapped(
+            f"for the window of {duration(wanted.seconds)}, which ends {found.window_ends}: "
+            f"{replicas_text(wanted.replicas)}; {replicas_text(wanted.replicas_if_one_is_lost)} if one is lost half-way "
+            f"and not replaced; {replicas_text(doubled.replicas)} for twice the load"
+        ),
     ]

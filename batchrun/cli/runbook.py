@@ -1,11 +1,17 @@
 """`batchrun runbook`: the runbook's blocks, from the file that is installed beside the code."""
 
 import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
+from batchrun.cli.layout import columns, wrapped
 from batchrun.errors import UsageError
+
+_CODE = re.compile(r"`[^`]+`")
+_GLUE = "\N{NO-BREAK SPACE}"
 
 
 @click.command(short_help="what to do about an exit code or a metric")
@@ -21,13 +27,12 @@ def command(anchor: str | None) -> None:
     """
     found = blocks(path().read_text(encoding="utf-8"))
     if anchor is None:
-        click.echo("\n".join([str(path()), *found]))
+        click.echo("\n".join([str(path()), *_listed(found)]))
         return
-    named = anchor.lstrip("#").removeprefix("batchrun_")
-    named = f"exit-{named}" if named.isdecimal() else named
+    named = _named(anchor)
     if named not in found:
-        raise UsageError(f"the runbook has no block {anchor!r}", "List them: batchrun runbook")
-    click.echo(f"{named}\n\n{found[named]}")
+        raise UsageError(f"the runbook has no block {anchor!r}", _hint(named, found))
+    click.echo("\n".join([named, "", *_shown(found[named])]))
 
 
 def path() -> Path:
@@ -42,3 +47,48 @@ def blocks(text: str) -> dict[str, str]:
     pieces = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
     bodies = (re.split(r"^# ", body, flags=re.MULTILINE)[0].strip() for body in pieces[2::2])
     return dict(zip(pieces[1::2], bodies, strict=True))
+
+
+def _named(given: str) -> str:
+    """In any case, as an anchor, as a metric's whole name, or as a code alone."""
+    named = given.lower().lstrip("#").removeprefix("batchrun_")
+    return f"exit-{named}" if named.isdecimal() else named
+
+
+def _hint(named: str, found: Mapping[str, str]) -> str:
+    near = [name for name in found if named and named in name] or get_close_matches(named, found, n=3)
+    meant = f"Is it {' or '.join(near[:3])}? " if near else ""
+    return f"{meant}List them: batchrun runbook"
+
+
+def _listed(found: Mapping[str, str]) -> Iterator[str]:
+    """Each with what it means: the first lines of its block."""
+    width = max(map(len, found)) + 2
+    is_narrow = columns() < 2 * width
+    for name, block in found.items():
+        meaning = block.split("\n\n")[0].replace("\n", " ")
+        if is_narrow:
+            yield name
+            yield from wrapped(meaning, "  ")
+        else:
+            yield from wrapped(meaning, name.ljust(width))
+
+
+def _shown(block: str) -> Iterator[str]:
+    """As wide as the terminal."""
+    for number, paragraph in enumerate(block.split("\n\n")):
+        if number:
+            yield ""
+        for item in re.split(r"\n(?=- )", paragraph):
+            yield from _unbroken(item, "  " if item.startswith("- ") else "")
+
+
+def _unbroken(text: str, rest: str) -> Iterator[str]:
+    """Lines in which a command that fits one is whole."""
+    room = columns() - len(rest)
+
+    def glued(code: re.Match[str]) -> str:
+        return code[0].replace(" ", _GLUE) if len(code[0]) < room else code[0]
+
+    for line in wrapped(_CODE.sub(glued, " ".join(text.split())), rest=rest):
+        yield line.replace(_GLUE, " ")

@@ -9,7 +9,7 @@ import msgspec
 import batchrun
 from batchrun import engines
 from batchrun.engines.base import Engine, EngineConfig
-from batchrun.errors import EngineUnavailableError, ExitCode
+from batchrun.errors import EngineUnavailableError, ExitCode, UsageError, WindowOverError
 from batchrun.insight.bench_cells import Cell, CellResult, CellStatus
 from batchrun.insight.bench_file import About, BenchFile, check_bench_target
 from batchrun.insight.bench_load import Load, Measured
@@ -29,11 +29,14 @@ WARM_UP_OUTPUT = 8
 
 @dataclass(frozen=True, kw_only=True)
 class BenchEnd:
-    """Every cell with what came of it, as in the file. `stop_reason`: what ended it before all was measured."""
+    """Every cell with what came of it, as in the file, unless nothing was measured: then `is_written` is false, and
+    `path` is as it was. `stop_reason`: what ended it before all was measured.
+    """
 
     path: Path
     about: About
     cells: tuple[CellResult, ...]
+    is_written: bool
     exit_code: ExitCode
     stop_reason: str | None = None
 
@@ -53,14 +56,21 @@ class BenchReporter(Reporter):
 
 
 def bench(job: Job, matrix: Matrix, *, output: Path, window: Window, reporter: BenchReporter) -> BenchEnd:
-    """Measure the job's engine, cell after cell; each is durable in `output` before the next begins.
+    """Measure the job's engine, cell after cell; each is durable in `output` before the next begins. What stood there
+    before stays until something is measured.
 
     A signal, the window's end and the engine's death end it in good order, after the step under way: what is
     measured is kept, of a cell under way the requests that have ended. While the engine is loaded a signal is the
-    caller's. Raises BatchrunError; before anything is loaded where `output` can not be written.
+    caller's. Raises BatchrunError: before anything is loaded where `output` can not be written or there is no time, and
+    UsageError where no cell fits the engine.
     """
     check_bench_target(output)
-    window.require_open()
+    if window.seconds_left() <= 0:
+        raise WindowOverError(
+            "the time is over before anything is measured",
+            "Give more, as --time-budget 2h, or fewer cells: --inputs, --outputs, --concurrency, --cache.",
+            window.stop_reason,
+        )
     here = job.resolve()
     config = replace(job.config_for(here), keeps_token_gaps=True)
     reporter.note(f"loading {config.kind} ({config.device}, {config.dtype})")
@@ -109,31 +119,37 @@ class _Bencher:
 
     def run(self, about: About, output: Path) -> BenchEnd:
         self._reporter.planned(list(self._results.values()), self._num_requests, self._estimates)
+        self._require_cells()
         self._warm_up()
         file = BenchFile(output, about, list(self._results.values()))
-        file.put()
         death = self._measure_all(file)
-        exit_code, stop_reason = self._ending(death)
+        exit_code, stop_reason = self._ending(death, is_written=file.is_written)
         return BenchEnd(
             path=output,
             about=about,
             cells=tuple(self._results.values()),
+            is_written=file.is_written,
             exit_code=exit_code,
             stop_reason=stop_reason,
         )
 
-    def _warm_up(self) -> None:
-        if self._to_measure:
-            shortest = min(self._to_measure, key=lambda cell: cell.input_tokens)
-            prompt = self._random.tokens(shortest.input_tokens)
-            request = self._random.request(
-                prompt, min(WARM_UP_OUTPUT, shortest.output_tokens), ignore_eos=True
+    def _require_cells(self) -> None:
+        if not self._to_measure:
+            reasons = dict.fromkeys(str(result.reason) for result in self._results.values())
+            raise UsageError(
+                f"none of {len(self._results):,} cells can be measured: {'; '.join(reasons)}",
+                "Give others, --inputs, --outputs, --concurrency, --cache, or change the spec's [engine].",
             )
-            done = self._load.run([request], 1)
-            for problem in (done.death, *done.errors):
-                if problem:
-                    reason = f"the engine does not run a prompt of {len(prompt):,} tokens: {problem}"
-                    raise EngineUnavailableError(reason, "See what is installed: batchrun doctor")
+
+    def _warm_up(self) -> None:
+        shortest = min(self._to_measure, key=lambda cell: cell.input_tokens)
+        prompt = self._random.tokens(shortest.input_tokens)
+        request = self._random.request(prompt, min(WARM_UP_OUTPUT, shortest.output_tokens), ignore_eos=True)
+        done = self._load.run([request], 1)
+        for problem in (done.death, *done.errors):
+            if problem:
+                reason = f"the engine does not run a prompt of {len(prompt):,} tokens: {problem}"
+                raise EngineUnavailableError(reason, "See what is installed: batchrun doctor")
 
     def _measure_all(self, file: BenchFile) -> str | None:
         """The engine's last words, if it died."""
@@ -190,11 +206,13 @@ class _Bencher:
         received = self._signals.received
         return self._window.stop_reason if received is None else received.name
 
-    def _ending(self, death: str | None) -> tuple[ExitCode, str | None]:
+    def _ending(self, death: str | None, *, is_written: bool) -> tuple[ExitCode, str | None]:
         unfinished = {CellStatus.PENDING, CellStatus.PARTIAL}
         if death is not None:
             return ExitCode.INTERRUPTED, f"the engine died: {death}"
         if all(result.status not in unfinished for result in self._results.values()):
-            return ExitCode.COMPLETE, None
+            if is_written:
+                return ExitCode.COMPLETE, None
+            return ExitCode.ENGINE_UNAVAILABLE, str(self._results[self._to_measure[0]].reason)
         is_window = self._signals.received is None
         return ExitCode.WINDOW_OVER if is_window else self._signals.exit_code, self._why_over()

@@ -109,7 +109,8 @@ SCHEMA = pa.schema([*_ABOUT, *_CELL, *_STATUS, *_FIGURES, *_REQUEST])
 
 
 class BenchFile:
-    """Holds the matrix, and writes it anew, durably, whenever a cell is put. For one thread.
+    """Holds the matrix, and writes it anew, durably, whenever a cell is put: from the first one on of which a request
+    was measured, so that an earlier bench is replaced by something. For one thread.
 
     Raises OutputError where `path` is something else than a bench file, or its folder can not be written; and
     OSError where the disk fails.
@@ -121,14 +122,17 @@ class BenchFile:
         self._schema = SCHEMA.with_metadata({METADATA_KEY: msgspec.json.encode(about)})
         self._about = _about_columns(about)
         self._tables = {result.cell: self._table(result) for result in cells}
+        self.is_written = False
 
-    def put(self, *results: CellResult) -> None:
-        """Take results in place of what stood for their cells."""
-        for result in results:
-            self._tables[result.cell] = self._table(result)
+    def put(self, result: CellResult) -> None:
+        """Take a result in place of what stood for its cell."""
+        self._tables[result.cell] = self._table(result)
+        if not (self.is_written or result.finished):
+            return
         with atomic_file.replacing(self.path, f"bench-{os.getpid()}") as temporary:
             table = pa.concat_tables(self._tables.values())
             pq.write_table(table, temporary, compression="zstd")
+        self.is_written = True
 
     def _table(self, result: CellResult) -> pa.Table:
         rows = [self._about | row for row in _rows(result)]

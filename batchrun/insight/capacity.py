@@ -17,13 +17,14 @@ from batchrun.telemetry.metrics_file import SCALING
 class KVPeak:
     """Of the KV cache, in tokens of `kv_tokens` that there are, None where that is not known.
 
-    Of a run: the most in use, `at_seconds` since its start. Of a plan: what `sequences` with mean input and output
-    would hold, and in `most_wanted` those with the longest inputs; what there is bounds both.
+    Of a run: the most in use, by `at_seconds` since its start, and with how many `sequences` where a sample was taken at
+    that moment. Of a plan: what `sequences` with mean input and output would hold, and in `most_wanted` those with the
+    longest inputs; what there is bounds both.
     """
 
     tokens: int
     kv_tokens: int | None
-    sequences: int
+    sequences: int | None
     at_seconds: float | None = None
     most_wanted: int | None = None
 
@@ -73,7 +74,9 @@ class Found:
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
     """Seconds are of running on one replica unless said; `by_speed` is what all else is foretold by, `by_profile`
-    the profile alone. Windows of a run are counted, those of a plan foretold.
+    the profile alone. `stay_seconds` pass from when the last document was let in until its output has ended: they are
+    beside running, as planning, loading and publishing are. Windows of a run are counted, those of a plan foretold.
+    Where no document is left nothing is told of replicas.
     """
 
     job_id: str
@@ -90,6 +93,7 @@ class Capacity:
     by_profile: Took | None
     by_speed: Took | None
     overhead: Overhead
+    stay_seconds: float
     replicas: tuple[Replicas, ...]
     window_ends: str
     replicas_at_work: int
@@ -108,8 +112,9 @@ def capacity(found: Found, question: Question) -> Capacity:
     load, speed, overhead = found.load, found.speed, found.overhead
     windows = token_windows(found.totals)
     seconds, at_work = question.window_seconds, question.replicas or 1
-    wanted = None if seconds is None else needed(seconds, load, speed, overhead)
-    numbers = {*USUAL, at_work, *_told(wanted)}
+    asked = seconds if load.documents else None
+    wanted = None if asked is None else needed(asked, load, speed, overhead)
+    numbers = {*USUAL, at_work, *_told(wanted)} if load.documents else ()
     return Capacity(
         job_id=found.job_id,
         of=found.of,
@@ -125,18 +130,19 @@ def capacity(found: Found, question: Question) -> Capacity:
         by_profile=found.by_profile,
         by_speed=speed.took(load),
         overhead=overhead,
+        stay_seconds=speed.stay_seconds(load),
         replicas=tuple(filter(None, (replicas(one, load, speed, overhead) for one in sorted(numbers)))),
         window_ends=question.ends,
         replicas_at_work=at_work,
         needed=wanted,
-        needed_for_twice=None if seconds is None else needed(seconds, load.times(2), speed, overhead.twice),
+        needed_for_twice=None if asked is None else needed(asked, load.times(2), speed, overhead.twice),
         input_limits=tuple(input_limits(load, speed)),
         output_limits=tuple(output_limits(load, speed)),
         twice=twice(load, speed),
         kv=found.kv,
         excess=None
-        if seconds is None
-        else excess(running_seconds(seconds, at_work, load, speed, overhead), load, speed, found.outline),
+        if asked is None
+        else excess(running_seconds(asked, at_work, load, speed, overhead), load, speed, found.outline),
     )
 
 

@@ -10,6 +10,9 @@ from batchrun.insight.speed import Speed
 from batchrun.planning.work import WorkOutline
 from batchrun.records import Preference
 
+MOST_CUT = 0.5
+"""Of documents or outputs: a limit that cuts as many or more is no advice."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delayed:
@@ -52,7 +55,9 @@ class OutputLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Excess:
-    """`seconds` of running are there, `missing_seconds` are not. A limit is None where none makes it fit."""
+    """`seconds` of running are there, `missing_seconds` are not. A limit is None where none that cuts less than
+    `MOST_CUT` makes it fit.
+    """
 
     seconds: float
     missing_seconds: float
@@ -103,12 +108,15 @@ def _length_limit(
 ) -> LengthLimit | None:
     longest = load.classes[-1].shortest
     for limit in reversed([edge for edge in EDGES if edge <= longest]):
+        affected = load.of_length(limit).documents
+        if affected >= MOST_CUT * load.documents:
+            return None
         left = limited(load, limit)
         took = speed.took(left)
         if took is not None and took.seconds <= seconds:
             return LengthLimit(
                 limit=limit,
-                documents=round(load.of_length(limit).documents),
+                documents=round(affected),
                 tokens=round(load.input_tokens - left.input_tokens),
                 seconds=took.seconds,
             )
@@ -126,7 +134,10 @@ def _output_limit(seconds: float, load: Load, speed: Speed) -> OutputLimit | Non
             fits = middle
         else:
             too_many = middle
-    return OutputLimit(limit=fits, share=load.capped_share(fits), seconds=_seconds(load.capped(fits), speed))
+    share = load.capped_share(fits)
+    if share >= MOST_CUT:
+        return None
+    return OutputLimit(limit=fits, share=share, seconds=_seconds(load.capped(fits), speed))
 
 
 def _seconds(load: Load, speed: Speed) -> float:

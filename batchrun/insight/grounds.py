@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from batchrun.database import DatabaseError, OutOfMemory
 from batchrun.errors import BatchrunError, ConfigError
 from batchrun.estimate import inputs_of
 from batchrun.fit import LOADING_SECONDS
 from batchrun.forecast import known_loading, planned
 from batchrun.insight.capacity import Found, KVPeak, Measured, planned_totals
 from batchrun.insight.facts import RunFacts, find_run, runs_of_job
-from batchrun.insight.load import Load, load_of_requests, load_of_work
+from batchrun.insight.load import Attempts, Load, load_of_requests, load_of_work
 from batchrun.insight.replicas import Overhead
 from batchrun.insight.speed import Speed
 from batchrun.insight.windows import Totals
@@ -56,7 +57,7 @@ def grounds_of_run(facts: RunFacts, note: Callable[[str], None]) -> Found:
             "Give its corpus: batchrun capacity CORPUS.",
         )
     longest = record.limits["max_model_len"] - spec.output.max_tokens
-    load, attempts = load_of_requests(facts.requests, facts.scratch, spec, longest)
+    load, attempts = _counted(facts, longest)
     profile = record.profile or _profile_of_job(facts, note)
     running = running_at_once(load, longest, record.limits["max_num_seqs"], record.limits["kv_tokens"])
     speed = Speed(profile=profile, longest=longest, running=running)
@@ -84,7 +85,7 @@ def grounds_of_run(facts: RunFacts, note: Callable[[str], None]) -> Found:
             publishing=record.seconds.publishing or _publishing(record.rows.total),
             is_planned=False,
         ),
-        basis=_basis(profile, is_measured=True),
+        basis=_basis(speed, is_measured=True),
         by_profile=by_profile,
         totals=totals,
         kv=_measured_peak(facts),
@@ -97,6 +98,19 @@ def grounds_of_run(facts: RunFacts, note: Callable[[str], None]) -> Found:
             sample_seconds=(totals[-1][0] - totals[0][0]) / (len(totals) - 1) if len(totals) > 1 else 0.0,
         ),
     )
+
+
+def _counted(facts: RunFacts, longest: int) -> tuple[Load, list[Attempts]]:
+    """Raises ConfigError where the run's request telemetry does not hold what was written to it."""
+    try:
+        return load_of_requests(facts.requests, facts.scratch, facts.job.spec, longest)
+    except OutOfMemory:
+        raise
+    except DatabaseError as error:
+        files = ", ".join(map(str, facts.requests))
+        raise ConfigError(
+            f"{files} is damaged: {str(error).splitlines()[0]}", "Give its corpus: batchrun capacity CORPUS."
+        ) from error
 
 
 def grounds_of_corpus(job: Job, corpus: CorpusInput, reporter: Reporter) -> Found:
@@ -126,7 +140,7 @@ def grounds_of_corpus(job: Job, corpus: CorpusInput, reporter: Reporter) -> Foun
             publishing=_publishing(counts.total),
             is_planned=True,
         ),
-        basis=_basis(profile, is_measured=False, is_rate_known=speed.is_known),
+        basis=_basis(speed, is_measured=False),
         by_profile=speed.took(load) if profile else None,
         totals=_foretold(load, speed, longest),
         kv=_foretold_peak(load, longest, running, kv_tokens),
@@ -161,13 +175,15 @@ def _profile_of_job(facts: RunFacts, note: Callable[[str], None]) -> Profile | N
         return None
 
 
-def _basis(profile: Profile | None, *, is_measured: bool, is_rate_known: bool = True) -> str:
-    if profile is None and not is_rate_known:
+def _basis(speed: Speed, *, is_measured: bool) -> str:
+    profile = speed.profile
+    if not speed.is_known:
         return f"no speed is known, so that no time is told; {CALIBRATE}"
     if profile is None:
         return f"times by the input tokens/s of the {'run' if is_measured else 'last run'} alone; {CALIBRATE}"
     name = f"the profile of {profile.calibrated_at[:10]} on {profile.of.device}"
-    return f"times by {name}, as much slower or faster as this run was" if is_measured else f"times by {name}"
+    told = f"times by {name}, as much slower or faster as this run was" if is_measured else f"times by {name}"
+    return told if speed.doubt is None else f"{told}; {speed.doubt}: batchrun calibrate"
 
 
 def _publishing(num_rows: int) -> float:
@@ -196,14 +212,14 @@ def _measured_peak(facts: RunFacts) -> KVPeak | None:
     timeline, limits = facts.timeline, facts.record.limits
     if not timeline.num_rows:
         return None
-    peak = max(  # the first of those that have it behind them
-        timeline.select(["kv_cache_usage_max", "running", "seconds"]).to_pylist(),
-        key=lambda row: row["kv_cache_usage_max"],
-    )
+    names = ["kv_cache_usage_max", "kv_cache_usage", "running", "seconds"]
+    samples = timeline.select(names).to_pylist()
+    peak = max(samples, key=lambda row: row["kv_cache_usage_max"])  # the first that has it behind it
+    is_sampled = peak["kv_cache_usage"] >= peak["kv_cache_usage_max"]
     return KVPeak(
         tokens=round(peak["kv_cache_usage_max"] * limits["kv_tokens"]),
         kv_tokens=limits["kv_tokens"],
-        sequences=peak["running"],
+        sequences=peak["running"] if is_sampled else None,
         at_seconds=peak["seconds"],
     )
 
@@ -213,16 +229,18 @@ def _foretold_peak(load: Load, longest: int, running: int, kv_tokens: int | None
     if not load.documents:
         return None
     there = kv_tokens or load.input_tokens + load.written_tokens
-    wanted, left = 0.0, float(running)
-    output = load.written_tokens / max(1.0, sum(number for number, _ in _calls(load, longest)))
+    num_calls = sum(number for number, _ in _calls(load, longest))
+    together = min(float(running), num_calls)
+    wanted, left = 0.0, together
+    output = load.written_tokens / max(1.0, num_calls)
     for number, tokens in reversed(_calls(load, longest)):
         some = min(left, number)
         wanted += some * (tokens + output)
         left -= some
     return KVPeak(
-        tokens=round(min(there, running * _mean_call(load, longest))),
+        tokens=round(min(there, together * _mean_call(load, longest))),
         kv_tokens=kv_tokens,
-        sequences=min(running, round(load.documents)),
+        sequences=round(together),
         most_wanted=round(wanted),
     )
 

@@ -117,7 +117,7 @@ def running_seconds(window: float, number: int, load: Load, speed: Speed, overhe
 
 @dataclass(frozen=True, kw_only=True)
 class Needed:
-    """The fewest replicas that end in `seconds`; with one lost and nobody new, too. None: not even one for each document,
+    """The fewest replicas that end in `seconds`; with one lost and not replaced, too. None: not even one for each document,
     since each plans and loads.
     """
 

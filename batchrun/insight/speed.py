@@ -7,6 +7,9 @@ from batchrun.insight.load import Load
 from batchrun.prediction import Prediction
 from batchrun.profile import Profile
 
+PLAUSIBLE = 1.5
+"""Times as fast as by the profile: a run that was faster still was not measured by it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Took:
@@ -32,6 +35,18 @@ class Speed:
     @property
     def is_known(self) -> bool:
         return self.profile is not None or self.tokens_per_second is not None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the profile does not tell the speed."""
+        if self.profile is None:
+            return None
+        most = self.profile.decode[-1][0]
+        if self.running > most:
+            return f"the profile does not cover {self.running:,} sequences, {most:,} at most"
+        if self.factor * PLAUSIBLE < 1:
+            return f"the run was {1 / self.factor:.1f} times as fast as by the profile"
+        return None
 
     def took(self, load: Load) -> Took | None:
         """None where nothing is known."""

@@ -33,11 +33,11 @@ def write_night(bench: Bench, name: str = "summarize", *, long_documents: str = 
     return path
 
 
-def calibrate(bench: Bench, spec: Path) -> None:
-    """Write the profile of the spec's rates, as `batchrun calibrate` would measure them."""
+def calibrate(bench: Bench, spec: Path, most: int = MAX_NUM_SEQS) -> None:
+    """Write the profile of the spec's rates with up to `most` sequences, as `batchrun calibrate` would measure them."""
     space = Workspace(home=bench.home)
     job = open_job(space, spec, name=None, seed=0)
-    numbers = (1, 2, 4, 8, 16, 32)
+    numbers = [number for number in (1, 2, 4, 8, 16, 32) if number <= most]
     write_profile(
         space.profiles,
         Profile(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,7 +22,7 @@ from batchrun.insight.bench_cells import CacheState, Cell, CellResult, CellStatu
 from batchrun.insight.bench_file import SCHEMA, Bench, read_bench
 from batchrun.insight.bench_plan import Matrix, parse_sizes
 from batchrun.job import open_job
-from batchrun.records import Completion
+from batchrun.records import Completion, ErrorType
 from batchrun.window import Window
 from batchrun.workspace import Workspace
 from tests.commands import Bench as Workbench
@@ -197,8 +198,10 @@ def test_the_file_says_what_was_measured(bench: Workbench) -> None:
     assert str(bench.home / "bench.parquet") == result.json["output"]
 
 
-def test_the_table_has_a_line_for_each_cell(bench: Workbench) -> None:
-    """With the number of requests that its percentiles are of; --quiet says nothing."""
+def test_the_table_has_a_line_for_each_cell(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the number of requests that its percentiles are of; --quiet says nothing. In a narrow terminal it loses
+    nothing.
+    """
     write_spec(bench)
     target = bench.home / "bench.parquet"
     words = ("bench", "--inputs", "512", "--outputs", "16", "--concurrency", "1", "-o", target)
@@ -206,6 +209,12 @@ def test_the_table_has_a_line_for_each_cell(bench: Workbench) -> None:
     assert 2 + 3 == len(out)
     assert ["512", "16", "1", "cold", "8", "512", "512", "512", "50.0", "50.0", "50.0"] == out[2].split()[:11]
     assert ["warm", "8", "16.0"] == out[3].split()[3:6]
+    for columns in (40, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = bench.run(*words).out.splitlines()
+        assert columns >= max(len(line) for line in lines if " " in line.strip())  # but a path
+        told = [word.strip(",:") for line in lines for word in line.split()]
+        assert {word for line in out[2:] for word in line.split()} <= set(told)
     quiet = bench.run(*words, "--quiet")
     assert (0, "", "") == (quiet.code, quiet.out, quiet.err)
 
@@ -260,7 +269,6 @@ def ticking(looks: int) -> Window:
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
-        (5, [CellStatus.PENDING, CellStatus.PENDING]),
         (100, [CellStatus.PARTIAL, CellStatus.PENDING]),
         (175, [CellStatus.MEASURED, CellStatus.PARTIAL]),
     ],
@@ -271,6 +279,7 @@ def test_the_end_of_the_window_keeps_what_is_measured(
     """Of a cell under way the requests that have ended; what is not begun stands in the file as pending. Exit 4."""
     write_spec(bench)
     end = measured_until(bench, ticking(looks))
+    assert end.is_written
     found = read(bench)
     assert expected == [one.status for one in found.cells] == [one.status for one in end.cells]
     assert (ExitCode.WINDOW_OVER, "deadline") == (end.exit_code, end.stop_reason)
@@ -280,9 +289,55 @@ def test_the_end_of_the_window_keeps_what_is_measured(
 
 
 def test_a_window_that_is_over_loads_nothing(bench: Workbench) -> None:
+    """And speaks of measuring, not of a corpus to submit."""
     write_spec(bench)
-    result = run(bench, "--time-budget", "0.000001s")
+    result = run(bench, "--time-budget", "0s")
     assert (4, "time_budget") == (result.code, result.json["stop_reason"])
+    assert "the time is over before anything is measured" in result.err
+    assert "ubmit" not in result.err
+    assert not (bench.home / "bench.parquet").exists()
+
+
+def test_what_was_measured_before_stays_until_something_is_measured(bench: Workbench) -> None:
+    """Where no cell fits, which is no success, and where the window ends before the first request has ended."""
+    write_spec(bench)
+    assert 0 == run(bench, "--inputs", "64", "--outputs", "4", "--concurrency", "1").code
+    target = bench.home / "bench.parquet"
+    before = target.read_bytes()
+    nothing = run(bench, "--inputs", "8K", "--outputs", "4,8", "--concurrency", "1")
+    assert (2, before) == (nothing.code, target.read_bytes())
+    assert (
+        "none of 6 cells can be measured: 8,196 tokens do not fit engine.max_model_len 2,048;" in nothing.err
+    )
+    end = measured_until(bench, ticking(5))
+    assert [CellStatus.PENDING, CellStatus.PENDING] == [one.status for one in end.cells]
+    assert (ExitCode.WINDOW_OVER, False, before) == (end.exit_code, end.is_written, target.read_bytes())
+
+
+class FailingEngine(LeadEngine):
+    """Fails every request but the first."""
+
+    num_completed = 0
+
+    def step(self) -> list[Completion]:
+        found = super().step()
+        self.num_completed += len(found)
+        if self.num_completed < 2:
+            return found
+        return [
+            msgspec.structs.replace(one, error_type=ErrorType.ENGINE_ERROR, error="out of order")
+            for one in found
+        ]
+
+
+def test_a_bench_of_which_every_request_fails_is_no_success(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_spec(bench)
+    monkeypatch.setattr("batchrun.engines.start", FailingEngine)
+    result = run(bench, "--inputs", "64", "--outputs", "4", "--concurrency", "1", "--cache", "cold")
+    assert (69, None) == (result.code, result.json["output"]), result.err
+    assert "stopped (8 of 8 requests failed: out of order): 0 of 1 cells are measured" in result.err
     assert not (bench.home / "bench.parquet").exists()
 
 

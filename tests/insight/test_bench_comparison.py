@@ -48,7 +48,9 @@ def bench_file(path: Path, *cells: CellResult, version: str = "1") -> Path:
     about = About(
         of=of, model="m", batchrun="0.1.0", limits={"max_num_seqs": 8}, measured_at="2026-11-30T12:00:00Z"
     )
-    BenchFile(path, about, cells).put()
+    file = BenchFile(path, about, cells)
+    for result in cells:
+        file.put(result)
     return path
 
 

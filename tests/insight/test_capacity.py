@@ -1,12 +1,15 @@
 """Capacity on the simulator: what is foretold of a night, of shards, of limits and of a window is what nights come to."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from batchrun.records import Preference
 from batchrun.telemetry.metrics_file import SCALING
-from tests.commands import Bench, set_engine
+from tests.commands import Bench, set_engine, texts
 from tests.insight.nights import MAX_TOKENS, calibrate, night_texts, write_night
 
 ROWS = 300
@@ -141,6 +144,42 @@ def test_the_kv_cache(bench: Bench) -> None:
     assert 0 < run["kv"]["tokens"] <= 20_000
     assert 0 < run["kv"]["at_seconds"] <= run["measured"]["took_seconds"] + 60
     assert 0 < plan["kv"]["tokens"] < plan["kv"]["most_wanted"] <= 32 * 1024
+    few = told(bench, bench.corpus(night_texts(2, 3), "few.parquet"))
+    assert 2 == few["kv"]["sequences"]
+    assert few["input_tokens"] + few["output_tokens"] == pytest.approx(few["kv"]["tokens"], abs=2)
+    assert few["kv"]["most_wanted"] == pytest.approx(few["kv"]["tokens"], abs=2)
+
+
+def test_a_peak_between_two_samples(bench: Bench) -> None:
+    """It is told by when it was; how many sequences ran then is not known, and is not told."""
+    write_night(bench)
+    took(bench, bench.corpus(night_texts(20, 1)))
+    [file] = bench.home.glob("**/timelines/*.parquet")
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("kv_cache_usage_max")
+    higher = pc.multiply(table["kv_cache_usage_max"], 1.5).combine_chunks()
+    pq.write_table(table.set_column(place, table.schema.field(place), higher), file)
+    kv = told(bench, "summarize")["kv"]
+    assert None is kv["sequences"]
+    told_peak = next(
+        line for line in bench.run("capacity", "summarize").out.splitlines() if "at its peak" in line
+    )
+    assert ", by " in told_peak
+    assert "sequence" not in told_peak
+
+
+def test_damaged_telemetry_is_named(bench: Bench) -> None:
+    """It is no bug, and not the disk's: its corpus can still be asked for."""
+    write_night(bench)
+    corpus = bench.corpus(night_texts(5, 1))
+    took(bench, corpus)
+    [file] = bench.home.glob("**/requests/*.parquet")
+    file.write_bytes(file.read_bytes()[:-50])
+    result = bench.run("capacity", "summarize")
+    assert 78 == result.code
+    assert f"{file} is damaged" in result.err
+    assert "batchrun capacity CORPUS" in result.err
+    assert 0 == bench.run("capacity", corpus).code
 
 
 def test_without_a_profile(bench: Bench) -> None:
@@ -157,6 +196,15 @@ def test_without_a_profile(bench: Bench) -> None:
     assert "times by the input tokens/s of the run alone" in run.out
     assert "not known" in run.out
     assert told(bench, "summarize")["by_profile"] is None
+
+
+def test_a_profile_of_fewer_sequences(bench: Bench) -> None:
+    """What it does not cover is said where its times are told."""
+    calibrate(bench, write_night(bench), most=16)
+    basis = told(bench, bench.corpus(night_texts(20, 1)))["basis"]
+    assert basis.endswith("; the profile does not cover 32 sequences, 16 at most: batchrun calibrate")
+    calibrate(bench, bench.home / "jobs" / "summarize.toml")
+    assert "cover" not in told(bench, bench.home / "corpus.parquet")["basis"]
 
 
 def test_the_page(bench: Bench) -> None:
@@ -181,6 +229,9 @@ def test_the_page(bench: Bench) -> None:
         (["missing.parquet"], 66, "missing.parquet"),
         (["summarize", "--time-budget", "soon"], 2, "is no time"),
         (["summarize", "--replicas", "0"], 2, "--replicas"),
+        (["summarize", "--time-budget", "0"], 2, "no time in the window to plan for"),
+        (["summarize", "--seed", "0", "--name", "foo"], 2, "--name, --seed: only a corpus takes that"),
+        (["summarize", "--limit", "3"], 2, "--limit: only a corpus takes that"),
     ],
 )
 def test_what_can_not_be_told(bench: Bench, arguments: list[str], code: int, says: str) -> None:
@@ -201,4 +252,15 @@ def test_a_run_that_computed_nothing(bench: Bench) -> None:
     assert runs[0] == told(bench, "summarize")["measured"]["run_id"]
     rest = told(bench, corpus, "--time-budget", "1h")
     assert [0, 0, None] == [rest["documents"], rest["input_tokens"], rest["excess"]]
-    assert "0 documents" in bench.run("capacity", corpus, "--time-budget", "1h").out
+    assert [[], None] == [rest["replicas"], rest["needed"]]
+    page = bench.run("capacity", corpus, "--time-budget", "1h").out.splitlines()
+    assert ["nothing is left to run: 0 documents"] == page[1:]
+
+
+def test_a_deadline_is_the_next_one(bench: Bench) -> None:
+    """The clock time of a minute ago is tomorrow's: a planner has until then."""
+    write_night(bench)
+    ago = datetime.now().astimezone() - timedelta(minutes=1)
+    result = bench.run("capacity", bench.corpus(texts(2)), "--deadline", f"{ago:%H:%M}", "--json")
+    assert 0 == result.code, result.err
+    assert f"{ago + timedelta(days=1):%Y-%m-%d %H:%M}" in result.json["window_ends"]

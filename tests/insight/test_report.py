@@ -116,6 +116,8 @@ def test_documents_are_linked_to_their_summaries(night: Bench) -> None:
         assert page.tree.css_matches(f'article[id="doc-{key}"]')
         assert " ".join(row["summary"].split()) in page.text
     assert 2 == max(one["document"]["num_rows"] for one in found["shown"])
+    assert "1 call or slice" in page.text
+    assert "1 calls" not in page.text
 
 
 def test_the_page_has_the_figures_of_the_json(night: Bench) -> None:
