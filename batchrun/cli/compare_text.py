@@ -1,10 +1,11 @@
-"""A comparison as a person reads it, in lines of WIDTH characters at most."""
+"""A comparison as a person reads it."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from textwrap import shorten, wrap
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from batchrun.cli.layout import columns, table, wrapped
 from batchrun.insight.figures import METRICS, Figure, Verdict
 from batchrun.insight.proportions import Share
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from batchrun.insight.conditions import Outcome
     from batchrun.insight.sides import Side
 
-WIDTH = 100
 _WIDTHS = (27, 13, 13, 11, 18, 12)
+_HEAD = ("", "A", "B", "samples", "change [95 %]", "verdict")
 _COUNTS = ("total", "ok", "failed", "skipped", "pending", "reused", "duplicate", "computed")
 _FINE_BELOW = 10.0
 """Percent that are told with a tenth."""
@@ -91,9 +92,13 @@ def _side(name: str, side: "Side") -> list[str]:
 def _rows(a: "Side", b: "Side") -> Iterator[str]:
     if a.rows is None or b.rows is None:
         return
-    yield "rows  " + "".join(name.rjust(11) for name in _COUNTS)
-    for name, rows in (("A", a.rows), ("B", b.rows)):
-        yield f"   {name}  " + "".join(f"{getattr(rows, count):,}".rjust(11) for count in _COUNTS)
+    counted = (("A", a.rows), ("B", b.rows))
+    yield from table(
+        [
+            ("rows", *(name.rjust(9) for name in _COUNTS)),
+            *((f"   {name}", *(f"{getattr(rows, count):,}" for count in _COUNTS)) for name, rows in counted),
+        ]
+    )
 
 
 def _figures(figures: Iterable[Figure]) -> Iterator[str]:
@@ -101,14 +106,18 @@ def _figures(figures: Iterable[Figure]) -> Iterator[str]:
     if len({figure.group for figure in shown}) > MOST_GROUPS:
         differing = [figure for figure in shown if figure.verdict not in _QUIET]
         yield ""
-        yield f"{len(shown) - len(differing):,} of {len(shown):,} figures are within noise or not judged: --json tells them"
+        quiet = len(shown) - len(differing)
+        yield from wrapped(
+            f"{quiet:,} of {len(shown):,} figures are within noise or not judged: --json tells them"
+        )
         shown = differing
     yield ""
-    yield _line(("", "A", "B", "samples", "change [95 %]", "verdict"))
+    if columns() >= sum(_WIDTHS) + len(_WIDTHS):
+        yield _line(_HEAD)
     for group, members in groupby(shown, key=lambda figure: figure.group):
         yield "whole run" if group is None else f"requests of {group}"
         for figure in members:
-            yield _line(_cells(figure))
+            yield from _lines(_cells(figure))
 
 
 def _says_nothing(figure: Figure) -> bool:
@@ -137,6 +146,15 @@ def _verdict(figure: Figure) -> str:
     if figure.a is None or figure.b is None:
         return "one side"
     return "one figure" if max(figure.num_a, figure.num_b) == 1 else "too few"
+
+
+def _lines(cells: tuple[str, ...]) -> list[str]:
+    """One, or where the terminal is too narrow for that what there is in words."""
+    if columns() >= sum(_WIDTHS) + len(_WIDTHS):
+        return [_line(cells)]
+    names = (*_HEAD[1:-1], "")
+    values = (f"{name} {cell}".strip() for name, cell in zip(names, cells[1:], strict=True) if cell != "-")
+    return wrapped(f"{cells[0].strip()}: {', '.join(values)}", "  ", "    ")
 
 
 def _line(cells: tuple[str, ...]) -> str:
@@ -215,7 +233,8 @@ def _summaries(found: "ChangedSummaries") -> Iterator[str]:
     share = Share(number=counts.changed, of=counts.decided)
     if share.value and share.interval:
         low, high = (number(100 * end) for end in (share.interval.low, share.interval.high))
-        yield f"  changed: {number(100 * share.value)}% [{low}, {high}] of those with a verdict in both"
+        changed = f"changed: {number(100 * share.value)}% [{low}, {high}] of those with a verdict in both"
+        yield from wrapped(changed, "  ")
     for one in found.shown:
         words = shorten(one.words, _MOST_WORDS, placeholder=" …")
         yield from _wrapped(f"{one.doc_id} ({one.place}): {words}", "  ", "    ")
@@ -227,4 +246,4 @@ def _wrapped(text: str, first: str = "", following: str | None = None) -> list[s
     """Without what a terminal would obey: summaries are what a model made of what somebody wrote."""
     later = first + "  " if following is None else following
     text = "".join(letter if letter.isprintable() else "�" for letter in text)
-    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+    return wrapped(text, first, later)

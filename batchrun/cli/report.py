@@ -62,8 +62,9 @@ def command(
 
 
 def _diagnose(facts: "RunFacts", *, as_json: bool) -> None:
+    from batchrun.cli.diagnosis_text import render
     from batchrun.insight.evidence import read_evidence
-    from batchrun.insight.told import diagnosis_plain, diagnosis_text
+    from batchrun.insight.told import diagnosis_plain
     from batchrun.storage import storage_errors
 
     with storage_errors(facts.workspace.home):
@@ -71,7 +72,7 @@ def _diagnose(facts: "RunFacts", *, as_json: bool) -> None:
     if as_json:
         echo_json(diagnosis_plain(evidence))
     else:
-        click.echo(diagnosis_text(evidence))
+        click.echo(render(evidence))
 
 
 def _write(target: Path, report: "Report") -> None:

@@ -128,6 +128,19 @@ def test_the_report_has_percentiles_and_findings(bench: Bench, scene: Scene) -> 
     assert "to within 15 %" in page["notes"][0]
 
 
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_what_is_told_fits_the_terminal(columns: int, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diagnosis and comparison; every time of a group is there, whatever the width."""
+    spec = bench.write_spec("prefill_tokens_per_s = 10000\ndecode_tokens_per_s = 2000")
+    bench.submit(bench.corpus(texts(40)), "--job", spec.stem)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in (("report", "summarize", "--diagnose"), ("compare", "summarize", "summarize")):
+        said = bench.run(*command)
+        assert 0 == said.code, said.err
+        assert columns >= max(len(line) for line in said.out.splitlines())
+        assert all(word in said.out for word in ("ITL", "0–1K") if command[0] == "report")
+
+
 def test_of_a_short_run_is_said_what_can_not_be_told(bench: Bench) -> None:
     """Nothing is concluded from a few requests or samples."""
     bench.submit(bench.corpus(texts(5)))

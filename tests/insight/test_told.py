@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchrun.cli.diagnosis_text import render
 from batchrun.insight.bottlenecks import gaps, verdict
 from batchrun.insight.evidence import Evidence, read_evidence
 from batchrun.insight.facts import find_run
 from batchrun.insight.percentiles import Group, percentiles
-from batchrun.insight.told import diagnosis_text, times_table
+from batchrun.insight.told import times_table
 from batchrun.run_record import PhaseSeconds, RowCounts, RunState
 from batchrun.telemetry.requests import SCHEMA
 from batchrun.telemetry.timeline import timeline_of
@@ -202,10 +203,7 @@ def test_of_a_run_that_tells_nothing_is_said_how_it_ended(evidence: Evidence, sa
 def test_the_state_and_its_reason_come_first() -> None:
     """A run that was cut off has findings, too."""
     stopped = with_record(HEALTHY, state=RunState.INTERRUPTED, stop_reason="deadline", engine="vllm")
-    assert (
-        "job j, run r, interrupted (deadline): 1,000 requests on vllm"
-        == diagnosis_text(stopped).split("\n")[0]
-    )
+    assert "job j, run r, interrupted (deadline): 1,000 requests on vllm" == render(stopped).split("\n")[0]
 
 
 def test_where_nothing_was_to_be_computed_nothing_is_missing(bench: Bench) -> None:
