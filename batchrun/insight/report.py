@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from batchrun.database import DatabaseError, OutOfMemory
 from batchrun.errors import DamageError
 from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
@@ -41,8 +42,8 @@ class Ceiling:
 
 @dataclass(frozen=True, kw_only=True)
 class Foretold:
-    """What was predicted and what happened. `off_by` is a share of the prediction; it and the tokens planned are known
-    where all that was to run ran.
+    """What was predicted and what happened. `off_by` is a share of the prediction, known where all that was to run
+    ran; `planned_input_tokens` are the plan's, of all calls, None in records of an older version.
     """
 
     estimated_seconds: float | None
@@ -124,12 +125,12 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         record=record,
         name=facts.job.name,
         corpus=tuple(plan.inputs if plan else record.corpus),
-        notes=tuple(notes_of(facts, nights, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
+        notes=tuple(notes_of(facts, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
         rows=_rows(record, documents),
         phases=phases_of(record, timeline, input_tokens, has_own_clock=facts.has_own_clock),
         course=course_of(record, timeline, input_tokens),
         ceiling=_ceiling(record, input_tokens),
-        foretold=_foretold(record, documents),
+        foretold=_foretold(record),
         bill=bill,
         overhead=_overhead(record),
         documents=documents,
@@ -159,6 +160,10 @@ def _documents(facts: RunFacts, plan: PlanRecord | None) -> tuple[Documents | No
         found = read_documents(facts, plan)
     except DamageError as error:
         return None, f"Nothing can be said of single documents: {error.reason}. {error.hint}"
+    except OutOfMemory:
+        raise
+    except DatabaseError as error:
+        return None, f"Nothing can be said of single documents: {str(error).splitlines()[0]}"
     return found, " ".join(f"{damage}." for damage in found.damages)
 
 
@@ -199,15 +204,14 @@ def _ceiling(record: RunRecord, input_tokens: float) -> Ceiling | None:
     )
 
 
-def _foretold(record: RunRecord, documents: Documents | None) -> Foretold:
-    is_whole = documents is not None and documents.of_run and record.rows.computed >= record.to_run
+def _foretold(record: RunRecord) -> Foretold:
     return Foretold(
         estimated_seconds=record.estimated_seconds,
         running_seconds=record.seconds.running,
         off_by=off_by(record),
         documents_to_run=record.to_run,
         documents_computed=record.rows.computed,
-        planned_input_tokens=documents.planned_tokens if documents and is_whole else None,
+        planned_input_tokens=record.to_run_tokens,
         input_tokens=record.tokens.input,
         output_tokens=record.tokens.output,
     )

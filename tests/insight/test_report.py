@@ -226,15 +226,19 @@ def test_what_held_it_up_stands_on_the_page(night: Bench) -> None:
 
 def test_a_run_that_computed_nothing(night: Bench) -> None:
     """The same submit again: what is said of documents is said of the corpus, and the runs stand side by side."""
-    night.submit(night.home / "corpus.parquet", "--max-error-rate", "0.5")
-    page, result = report(night, "summarize")
+    first = run_record(night).stem
+    idle = night.submit(night.home / "corpus.parquet", "--max-error-rate", "0.5").json["run_id"]
+    page, result = report(night, idle)
     assert "This run has computed no document" in page.text
     assert "The last runs of this corpus" in page.text
     assert [38, 0] == [run["computed"] for run in result.json["nights"]]
-    first = result.json["nights"][0]["run_id"]
-    page, result = report(night, first)
+    page, result = report(night, "summarize")
     assert [first, 38] == [result.json["run_id"], result.json["record"]["rows"]["computed"]]
-    assert "A later run of this corpus is" in page.text
+    assert f"A later run of this corpus is {idle}, which computed nothing." in page.text
+    elsewhere = night.submit(night.corpus(texts(3), "less.parquet")).json["run_id"]
+    page, _ = report(night, "summarize")
+    newest = "The newest run of this job, of another corpus or seed, is"
+    assert f"{newest} {elsewhere}, which computed nothing." in page.text
 
 
 def test_a_run_that_died_before_its_first_document(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +286,56 @@ def test_damage_is_said(night: Bench) -> None:
     page, result = report(night, "summarize")
     assert f"Nothing can be said of single documents: {plan} is damaged" in page.text
     assert 39 == result.json["rows"]["ok"]
+
+
+@pytest.mark.parametrize("damaged", ["plan.parquet", "requests", "timelines", "run record"])
+def test_a_file_that_was_cut_off_is_named(night: Bench, damaged: str) -> None:
+    """The page is there, with what the other files tell."""
+    page, before = report(night, "summarize")
+    assert "damaged" not in page.text
+    if damaged == "run record":
+        path = run_record(night).with_stem("20000101T000000-abcdef")
+        path.write_bytes(run_record(night).read_bytes()[:-9])
+    else:
+        [path] = night.home.glob(
+            f"checkpoints/*/seed-0/corpora/*/{damaged}{'' if '.' in damaged else '/*.parquet'}"
+        )
+        path.write_bytes(path.read_bytes()[:-40])
+    page, result = report(night, "summarize")
+    [note] = [note for note in result.json["notes"] if str(path) in note]
+    assert "damaged" in note
+    assert note in page.text
+    assert "There is no" not in page.text
+    assert before.json["rows"]["ok"] == result.json["rows"]["ok"]
+
+
+def test_what_the_plan_has_to_read_is_what_was_predicted(bench: Bench) -> None:
+    """As `plan` tells it before: the calls of documents in parts and their merges among it, whatever ran by then."""
+    path = bench.write_spec(RATES)
+    path.write_text(path.read_text().replace('policy = "fail"', 'policy = "map_reduce"'))
+    corpus = bench.corpus([*texts(5), "many words " * 500])
+    planned = bench.run("plan", corpus, "--json").json["counts"]["to_run_tokens"]
+    bench.submit(corpus)
+    page, result = report(bench, "summarize")
+    assert planned == result.json["foretold"]["planned_input_tokens"]
+    assert pages.number(planned) in page.cells()
+    assert 1.0 == pytest.approx(planned / result.json["foretold"]["input_tokens"], abs=0.15)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--diagnose", "-o", "page.html"],
+        ["--diagnose", "--price", "3"],
+        ["--price", "nan"],
+        ["--price", "inf"],
+    ],
+)
+def test_what_is_not_a_report_is_wrong_usage(night: Bench, given: list[str]) -> None:
+    """And an empty word is no run."""
+    assert 2 == night.run("report", "summarize", *given).code
+    assert 2 == night.run("report", "").code
+    assert [] == list(night.home.glob("*.html"))
 
 
 def test_long_documents_are_a_bucket(bench: Bench) -> None:
