@@ -1,11 +1,9 @@
-"""`batchrun runbook`: the runbook's blocks, from the file that is installed beside the code."""
-
-import re
-from pathlib import Path
+"""`batchrun runbook`."""
 
 import click
 
 from batchrun.errors import UsageError
+from batchrun.insight.runbook import blocks, path
 
 
 @click.command(short_help="what to do about an exit code or a metric")
@@ -28,17 +26,3 @@ def command(anchor: str | None) -> None:
     if named not in found:
         raise UsageError(f"the runbook has no block {anchor!r}", "List them: batchrun runbook")
     click.echo(f"{named}\n\n{found[named]}")
-
-
-def path() -> Path:
-    """In an installed package beside the code, in a checkout in `docs/`."""
-    package = Path(__file__).parent.parent
-    installed = package / "runbook.md"
-    return installed if installed.exists() else package.parent / "docs" / "runbook.md"
-
-
-def blocks(text: str) -> dict[str, str]:
-    """Each block by its anchor, in the file's order."""
-    pieces = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
-    bodies = (re.split(r"^# ", body, flags=re.MULTILINE)[0].strip() for body in pieces[2::2])
-    return dict(zip(pieces[1::2], bodies, strict=True))

@@ -6,14 +6,16 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+import pyarrow.compute as pc
 
 from batchrun.database import DatabaseError, OutOfMemory
 from batchrun.errors import DamageError
+from batchrun.insight.ceiling import Ceiling, ceiling_of
 from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
 from batchrun.insight.diagnosis import Diagnosis, diagnosis_of
 from batchrun.insight.documents import Documents, read_documents
-from batchrun.insight.facts import RunFacts, runs_of_job
+from batchrun.insight.facts import RunFacts, other_shards, runs_of_job
 from batchrun.insight.notes import notes_of
 from batchrun.insight.past_runs import Night, night_of, off_by
 from batchrun.insight.phases import Phases, phases_of, whole_seconds
@@ -21,23 +23,13 @@ from batchrun.insight.shown import Quality, Shown, quality_of_sample, shown_of
 from batchrun.insight.sources import Texts, read_texts
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
 from batchrun.records import RowStatus
-from batchrun.run_record import RunRecord
+from batchrun.run_record import RunRecord, RunState
 
 LISTS = ("slowest", "expensive", "repetitive")
 LAST_RUNS = 14
 MOST_REPETITIVE = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ceiling:
-    """By the profile, in tokens a second: reading alone at the run's mean prompt, and writing alone at its best."""
-
-    calibrated_at: str
-    device: str
-    mean_input_tokens: float
-    prefill_tokens_per_second: float
-    decode_tokens_per_second: float
-    share: float | None
+LEAST_LAG = 0.005
+"""Of the time so far, that can be seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +65,29 @@ class Overhead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherShard:
+    """The newest run of another shard of the corpus."""
+
+    shard: str
+    run_id: str
+    state: RunState
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
-    """`notes` say in words what is missing, and why. `rows` are those of the corpus by status."""
+    """`notes` say in words what is missing, and why. `rows` are those of the corpus, or of the shard, by status.
+    `kv_cache_usage_max` is the highest share of all steps.
+    """
 
     record: RunRecord
     name: str
     corpus: tuple[str, ...]
+    other_shards: tuple[OtherShard, ...]
     notes: tuple[str, ...]
     rows: dict[str, int]
     phases: Phases
     course: Course
+    kv_cache_usage_max: float
     ceiling: Ceiling | None
     foretold: Foretold
     bill: Bill
@@ -92,6 +97,12 @@ class Report:
     quality: tuple[Quality, ...]
     nights: tuple[Night, ...]
     diagnosis: Diagnosis
+
+    @property
+    def course_lags(self) -> bool:
+        """Whether the record tells of a time that the timeline has not come to, as that of a run that goes on."""
+        end = self.phases.planning + self.phases.loading + self.foretold.running_seconds
+        return bool(self.course.seconds) and end - self.course.seconds[-1] > LEAST_LAG * end
 
     def of_list(self, name: str) -> list[Shown]:
         """`slowest`, `expensive`, `repetitive`: the worst first; `sample`."""
@@ -125,11 +136,16 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         record=record,
         name=facts.job.name,
         corpus=tuple(plan.inputs if plan else record.corpus),
+        other_shards=tuple(
+            OtherShard(shard=str(other.shard), run_id=other.run_id, state=other.state)
+            for other in other_shards(facts)
+        ),
         notes=tuple(notes_of(facts, documents, texts, damage, has_timeline=timeline.num_rows > 0)),
         rows=_rows(record, documents),
         phases=phases_of(record, timeline, input_tokens, has_own_clock=facts.has_own_clock),
         course=course_of(record, timeline, input_tokens),
-        ceiling=_ceiling(record, input_tokens),
+        kv_cache_usage_max=pc.max(timeline["kv_cache_usage_max"]).as_py() or 0.0,
+        ceiling=ceiling_of(record, timeline, input_tokens),
         foretold=_foretold(record),
         bill=bill,
         overhead=_overhead(record),
@@ -188,20 +204,6 @@ def _rows(record: RunRecord, documents: Documents | None) -> dict[str, int]:
     for reason in documents.reasons:
         counts[reason.status] += reason.num_rows
     return {status.value: counts[status] for status in RowStatus}
-
-
-def _ceiling(record: RunRecord, input_tokens: float) -> Ceiling | None:
-    profile = record.profile
-    if profile is None:
-        return None
-    return Ceiling(
-        calibrated_at=profile.calibrated_at,
-        device=profile.of.device,
-        mean_input_tokens=input_tokens,
-        prefill_tokens_per_second=profile.prefill_rate(max(1.0, input_tokens)),
-        decode_tokens_per_second=profile.best_decode_rate,
-        share=record.metrics.ceiling_share,
-    )
 
 
 def _foretold(record: RunRecord) -> Foretold:
