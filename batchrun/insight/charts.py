@@ -107,7 +107,7 @@ def lengths(buckets: tuple[BucketFacts, ...], of: str, width: float) -> str:
                 axes.set_xticks(marks, [_in_1024(found.edges[number]) for number in marks])
         axes.set_xlabel(f"{of} tokens of a document")
         axes.set_ylabel("documents")
-        number_ticks(axes)
+        number_ticks(axes, whole=True)
         legend(axes, columns=6)
         if of == "output":
             axes.xaxis.set_major_formatter(short)

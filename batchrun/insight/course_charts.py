@@ -53,7 +53,7 @@ def progress(report: Report, width: float) -> str:
         else:
             axes.plot([], [], color=INK, linewidth=0.8, label=f"{to_run:,} to run: off the chart")
         axes.set_ylabel("documents")
-        number_ticks(axes)
+        number_ticks(axes, whole=True)
         axes.set_ylim(0, 1.05 * (to_run if is_near else highest))
         time_ticks(axes, longest, moments[-1])
         legend(axes)
@@ -124,7 +124,7 @@ def engine(report: Report, width: float) -> str:
             running.axhline(
                 limits["max_num_seqs"], color=INK, linewidth=1, linestyle=DASHES, label="max_num_seqs"
             )
-        number_ticks(running)
+        number_ticks(running, whole=True)
         cache.stairs(
             course.kv_cache_usage,
             _edges(report),
@@ -139,7 +139,7 @@ def engine(report: Report, width: float) -> str:
         number_ticks(cache, percent)
         cache.set_ylim(0, 1.05)
         preempted.stairs(course.preemptions, _edges(report), color=SERIES[3], fill=True, label="preemptions")
-        number_ticks(preempted)
+        number_ticks(preempted, whole=True)
         preempted.set_ylim(0, max(4, 1.1 * max(course.preemptions)))
         for axes in picture.axes:
             legend(axes)

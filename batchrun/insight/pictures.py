@@ -119,12 +119,12 @@ def percent(share: float, _: Any = None) -> str:
     return f"{100 * share:,.0f}%" if share >= TENTH or share == 0 else f"{100 * share:.2g}%"
 
 
-def number_ticks(axes: "Axes", tell: Callable[[float, Any], str] = short) -> None:
-    """Few marks on the upright axis, in short, from zero up."""
+def number_ticks(axes: "Axes", tell: Callable[[float, Any], str] = short, *, whole: bool = False) -> None:
+    """Few marks on the upright axis, in short, from zero up; at whole numbers where things are counted."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
     axes.yaxis.set_major_formatter(tell)
     axes.grid(visible=False, axis="x")
 
