@@ -129,6 +129,7 @@ class RunRecord:
     window_ends_at: str | None = None  # by its deadline or its time budget
     compared_with: str | None = None  # the completed run that `rows.departed` counts from
     to_run: int = 0
+    to_run_tokens: int | None = None  # prompt tokens of all calls, as planned; None: of an older version
     estimated_seconds: float | None = None  # of `seconds.running`, as foretold before the run
     rows: RowCounts = field(default_factory=RowCounts)
     tokens: TokenCounts = field(default_factory=TokenCounts)

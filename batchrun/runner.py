@@ -157,6 +157,7 @@ class Run:
         with work:
             self.log.write(
                 to_run=work.counts.to_run,
+                to_run_tokens=work.counts.to_run_tokens,
                 first_planned_at=plan.pending_since,
                 rows=rows_before(work.counts),
             )

@@ -156,10 +156,15 @@ class Workspace:
         matches = [given] if given in job_ids else [job_id for job_id in job_ids if job_id.startswith(given)]
         if len(matches) == 1:
             return matches[0]
-        known = ", ".join(matches or job_ids) or "none yet"
+        if not job_ids:
+            raise ConfigError(
+                f"there is no job {given!r}: {self.checkpoints} has none yet",
+                "Submit a corpus first, or give another workspace with --home.",
+            )
         reason = (
             f"job {given!r} is ambiguous" if matches else f"there is no job {given!r} in {self.checkpoints}"
         )
+        known = ", ".join(matches or job_ids)
         raise ConfigError(f"{reason}: {known}", "Give one of these ids, or another workspace with --home.")
 
 

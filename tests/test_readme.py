@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from batchrun.cli.runbook import blocks, path
 from batchrun.errors import ExitCode
+from batchrun.insight.runbook import blocks, path
 from tests.commands import Bench, texts
 
 ROOT = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchrun.cli.main import COMMANDS, main
-from batchrun.cli.runbook import blocks, path
 from batchrun.errors import ExitCode
+from batchrun.insight.runbook import blocks, path
 from batchrun.run_record import BatchMetrics
 from batchrun.spec import FINGERPRINTED, NEUTRAL, NEUTRAL_OPTIONS, JobSpec
 from tests.commands import Bench, texts

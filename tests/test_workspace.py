@@ -103,7 +103,7 @@ def test_an_empty_workspace_has_no_jobs(tmp_path: Path) -> None:
     """Nothing needs to be there to ask."""
     space = Workspace(home=tmp_path)
     assert space.job_ids() == []
-    with pytest.raises(ConfigError, match=r"there is no job 'x' in .*: none yet"):
+    with pytest.raises(ConfigError, match=r"there is no job 'x': .* has none yet\nSubmit a corpus first"):
         space.find_job("x")
 
 

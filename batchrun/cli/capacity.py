@@ -105,7 +105,8 @@ def _require_no_corpus_options() -> None:
 
 
 def _run(given: str, home: str | None, reporter: "Reporter") -> "Found":
-    from batchrun.insight.grounds import grounds_of_run, run_that_computed
+    from batchrun.insight.facts import run_that_computed
+    from batchrun.insight.grounds import grounds_of_run
 
     return grounds_of_run(run_that_computed(options.workspace(home), given), reporter.note)
 

@@ -58,7 +58,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Hold B against A: ids of jobs (their newest runs), ids of runs, or two files that batchrun bench wrote.
+    """Hold B against A: ids of jobs (their newest runs that computed something), ids of runs, or two files of batchrun bench.
 
     A difference is called better or worse where it is more than noise: figures of requests are drawn 2,000 times
     from the requests, in stretches that ran side by side and in pairs where both runs computed the same texts; fewer
@@ -102,7 +102,7 @@ def _compare(
 ) -> "Comparison":
     from batchrun.insight.comparison import compare_runs, with_outcomes
     from batchrun.insight.conditions import parse_condition
-    from batchrun.insight.facts import find_run
+    from batchrun.insight.facts import run_that_computed
 
     parsed = [parse_condition(text) for text in conditions]
     space = options.workspace(home)
@@ -119,7 +119,8 @@ def _compare(
 
             found = compare_benches(Path(a), Path(b))
         else:
-            found = compare_runs(find_run(space, a), find_run(space, b), num_shown=show, price=price)
+            runs = run_that_computed(space, a), run_that_computed(space, b)
+            found = compare_runs(*runs, num_shown=show, price=price)
     return with_outcomes(found, parsed)
 
 

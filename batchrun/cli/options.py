@@ -1,5 +1,6 @@
 """Options that several commands share. Those that belong together reach a command as one record."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -181,9 +182,18 @@ log_format = click.option(
     show_envvar=True,
     help="json: each line of the log an object.",
 )
+
+
+def _finite(_context: click.Context, _option: click.Parameter, given: float | None) -> float | None:
+    if given is not None and not math.isfinite(given):
+        raise click.BadParameter(f"{given} is no price.")
+    return given
+
+
 price = click.option(
     "--price",
     type=click.FloatRange(min=0),
+    callback=_finite,
     metavar="P",
     help="Of an hour of one GPU, or of the machine where none computes; in any currency.",
 )

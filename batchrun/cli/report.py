@@ -8,7 +8,7 @@ import click
 
 from batchrun.cli import options
 from batchrun.cli.outcome import echo_json
-from batchrun.errors import OutputError
+from batchrun.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from batchrun.insight.facts import RunFacts
@@ -30,8 +30,9 @@ def command(
     home: str | None,
     as_json: bool,
 ) -> None:
-    """Write a page about the newest run of a job, or about one run, while it runs or after: one HTML file
-    that needs nothing beside it. With --json the same figures are one object, and a page is written only with -o.
+    """Write a page about the newest run of a job that computed something, or about one run, while it runs or
+    after: one HTML file that needs nothing beside it. With --json the same figures are one object, and a page is
+    written only with -o.
 
     \b
     Examples:
@@ -40,12 +41,16 @@ def command(
       batchrun report summarize-1f2e3d4c --json
       batchrun report summarize-1f2e3d4c --diagnose
     """
-    from batchrun.insight.facts import find_run
+    from batchrun.insight.facts import run_that_computed
     from batchrun.insight.report import plain, report_of
     from batchrun.storage import storage_errors
 
+    if diagnose and (output is not None or price is not None):
+        raise UsageError(
+            "--diagnose writes no page and tells no cost", "Give it alone, or take away --output and --price."
+        )
     space = options.workspace(home)
-    facts = find_run(space, job_or_run_id)
+    facts = run_that_computed(space, job_or_run_id, may_go_on=True)
     if diagnose:
         _diagnose(facts, as_json=as_json)
         return

@@ -1,14 +1,14 @@
-"""`batchrun runbook`: the runbook's blocks, from the file that is installed beside the code."""
+"""`batchrun runbook`."""
 
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from pathlib import Path
 
 import click
 
 from batchrun.cli.layout import columns, wrapped
 from batchrun.errors import UsageError
+from batchrun.insight.runbook import blocks, path
 
 _CODE = re.compile(r"`[^`]+`")
 _GLUE = "\N{NO-BREAK SPACE}"
@@ -33,20 +33,6 @@ def command(anchor: str | None) -> None:
     if named not in found:
         raise UsageError(f"the runbook has no block {anchor!r}", _hint(named, found))
     click.echo("\n".join([named, "", *_shown(found[named])]))
-
-
-def path() -> Path:
-    """In an installed package beside the code, in a checkout in `docs/`."""
-    package = Path(__file__).parent.parent
-    installed = package / "runbook.md"
-    return installed if installed.exists() else package.parent / "docs" / "runbook.md"
-
-
-def blocks(text: str) -> dict[str, str]:
-    """Each block by its anchor, in the file's order."""
-    pieces = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
-    bodies = (re.split(r"^# ", body, flags=re.MULTILINE)[0].strip() for body in pieces[2::2])
-    return dict(zip(pieces[1::2], bodies, strict=True))
 
 
 def _named(given: str) -> str:

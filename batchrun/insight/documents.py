@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from batchrun.database import Database, literal, statements
+from batchrun.database import Database, DatabaseError, OutOfMemory, literal, statements
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.lengths import Lengths, doubling_edges, even_edges, lengths_by_bucket
 from batchrun.insight.plan_rows import PlanRows
 from batchrun.insight.prices import Pricing
 from batchrun.planning.buckets import make_buckets
-from batchrun.planning.plan import PlanRecord
+from batchrun.planning.plan import PLAN_SCHEMA, PlanRecord, open_checked
 from batchrun.records import RowStatus, is_permanent
 from batchrun.shard import WHOLE
 from batchrun.store.checkpoints import Checkpoints
@@ -104,13 +105,12 @@ class Listed:
 class Documents:
     """`of_run`: whether these are the documents that the run asked the engine for; else, where it left no request
     telemetry, all that plan and memo table know. `num_asked` of its documents are in the telemetry. `damages` say which
-    segments were passed over.
+    files were passed over.
     """
 
     of_run: bool
     num_asked: int
     num_documents: int
-    planned_tokens: int
     reasons: tuple[Reason, ...]
     buckets: tuple[BucketFacts, ...]
     listed: tuple[Listed, ...] = ()
@@ -127,10 +127,13 @@ class Documents:
 
 
 def read_documents(facts: RunFacts, plan: PlanRecord, pricing: Pricing | None) -> Documents:
-    """What documents cost is known by `pricing`. Raises OSError and DatabaseError where a file can not be read, DamageError where the plan is damaged."""
+    """What documents cost is known by `pricing`. Raises OSError and DatabaseError where a file can not be read,
+    DamageError where the plan is damaged.
+    """
+    open_checked(facts.paths.plan, PLAN_SCHEMA).close()
     store = Checkpoints(facts.workspace.job(facts.record.job_id, facts.record.seed), "report", looks=True)
     found = store.read(lambda database, files: _Reading(facts, plan, pricing, database, files).documents())
-    return replace(found, damages=tuple(map(str, store.damages)))
+    return replace(found, damages=(*map(str, store.damages), *found.damages))
 
 
 Told = dict[tuple[int | None, int | None], dict[str, Any]]
@@ -149,6 +152,7 @@ class _Reading:
     ) -> None:
         self._facts, self._plan, self._pricing = facts, plan, pricing
         self._database, self._files = database, files
+        self._damages: tuple[str, ...] = ()
         self._named = statements(__package__)
         self._edges = list(facts.job.spec.buckets.edges)
         self._labels = [bucket.label for bucket in make_buckets(self._edges)]
@@ -162,8 +166,8 @@ class _Reading:
         if not self._files:
             rows = self._plan_rows([row for *_, examples in found for row in examples], [])
             return Documents(
-                of_run=False, num_asked=num_asked, num_documents=0, planned_tokens=0, buckets=(),
-                reasons=self._reasons(found, rows, {}),
+                of_run=False, num_asked=num_asked, num_documents=0, buckets=(),
+                reasons=self._reasons(found, rows, {}), damages=self._damages,
             )  # fmt: skip
         self._execute(
             "documents",
@@ -183,10 +187,10 @@ class _Reading:
             of_run=num_asked > 0,
             num_asked=num_asked,
             num_documents=sum(bucket.num_documents for bucket in buckets),
-            planned_tokens=self._one("planned_in_all")[0],
             reasons=self._reasons(found, rows, told),
             buckets=buckets,
             listed=tuple(self._listed(row, rows, told, weight) for row in listed),
+            damages=self._damages,
         )
 
     def _read_requests(self) -> None:
@@ -197,7 +201,13 @@ class _Reading:
         most = max(1, self._facts.record.limits.get("max_num_seqs", 1))
         for name, table in _rates(self._pricing, most).items():
             self._database.connection.register(name, table)
-        self._execute("document_requests", files=[literal(path) for path in files], most=most)
+        try:
+            self._execute("document_requests", files=[literal(path) for path in files], most=most)
+        except OutOfMemory:
+            raise
+        except DatabaseError:
+            self._damages = tuple(f"request telemetry {path} is damaged" for path in _damaged(files))
+            self._execute("no_requests")
 
     def _plan_rows(self, examples: Sequence[int], listed: Sequence[int]) -> PlanRows:
         return PlanRows(self._facts.paths, self._plan, {*examples, *listed})
@@ -288,6 +298,19 @@ class _Reading:
 
     def _one(self, name: str) -> tuple[Any, ...]:
         return self._database.one(self._named[name])
+
+
+def _damaged(files: list[Path]) -> list[Path]:
+    """Those that can not be opened, or all where the damage is deeper."""
+
+    def opens(path: Path) -> bool:
+        try:
+            pq.read_metadata(path)
+        except (OSError, pa.ArrowException):
+            return False
+        return True
+
+    return [path for path in files if not opens(path)] or files
 
 
 def _longest(rows: list[tuple[int, int, int]]) -> int:

@@ -10,7 +10,7 @@ from batchrun.estimate import inputs_of
 from batchrun.fit import LOADING_SECONDS
 from batchrun.forecast import known_loading, planned
 from batchrun.insight.capacity import Found, KVPeak, Measured, planned_totals
-from batchrun.insight.facts import RunFacts, find_run, runs_of_job
+from batchrun.insight.facts import RunFacts, runs_of_job
 from batchrun.insight.load import Attempts, Load, load_of_requests, load_of_work
 from batchrun.insight.replicas import Overhead
 from batchrun.insight.speed import Speed
@@ -23,24 +23,13 @@ from batchrun.reporter import Reporter
 from batchrun.run_record import RunRecord
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.subject import known_profile
-from batchrun.telemetry.run_records import latest_runs, order, read_runs
+from batchrun.telemetry.run_records import latest_runs
 from batchrun.window import PUBLISHED_ROWS_PER_SECOND, PUBLISHING_SECONDS
 from batchrun.worker.admission import SPARE_SHARE
-from batchrun.workspace import Workspace
 
 PLANNED_TOKENS_PER_SECOND = 3_000_000
 """Of planning where a run found its plan made, or none has run: half of what two cores reach (`python -m benchmarks.overhead`)."""
 CALIBRATE = "measure the engine with batchrun calibrate: then times are told by length of input and by output"
-
-
-def run_that_computed(workspace: Workspace, given: str) -> RunFacts:
-    """The run that is asked for by its id; by its job's, the newest that computed something. Raises ConfigError."""
-    facts = find_run(workspace, given)
-    if facts.record.run_id.startswith(given):
-        return facts
-    folders = workspace.corpora_of(facts.record.job_id)
-    runs = [run for folder in folders for run in read_runs(folder / "runs") if run.rows.computed]
-    return find_run(workspace, max(runs, key=order).run_id) if runs else facts
 
 
 def grounds_of_run(facts: RunFacts, note: Callable[[str], None]) -> Found:
@@ -183,7 +172,7 @@ def _basis(speed: Speed, *, is_measured: bool) -> str:
         return f"times by the input tokens/s of the {'run' if is_measured else 'last run'} alone; {CALIBRATE}"
     name = f"the profile of {profile.calibrated_at[:10]} on {profile.of.device}"
     told = f"times by {name}, as much slower or faster as this run was" if is_measured else f"times by {name}"
-    return told if speed.doubt is None else f"{told}; {speed.doubt}: batchrun calibrate"
+    return told if speed.doubt is None else f"{told}; {speed.doubt}: batchrun calibrate, with more --seconds"
 
 
 def _publishing(num_rows: int) -> float:

@@ -1,13 +1,17 @@
 """The report as a page: one HTML file that needs nothing beside it, and runs nothing."""
 
 import math
+import re
 from functools import cache
 
 import jinja2
+from markupsafe import Markup, escape
 
 import batchrun
-from batchrun.insight.charts import PHASE_COLORS, STATUS_COLORS, charts
-from batchrun.insight.pictures import SERIES
+from batchrun.errors import ExitCode
+from batchrun.insight import runbook
+from batchrun.insight.charts import PHASE_COLORS, STATUS_COLORS, bars, charts
+from batchrun.insight.pictures import NARROW, SERIES
 from batchrun.insight.report import Report
 from batchrun.insight.told import TIMES, times_table
 
@@ -26,6 +30,25 @@ PHASES = {
     "publishing": "publishing",
     "other": "opening, closing and the rest",
 }
+METRICS = (
+    "prefill_tokens_per_second",
+    "decode_tokens_per_second",
+    "ceiling_share",
+    "rows",
+    "tokens",
+    "phase_duration_seconds",
+    "seconds_to_completion",
+    "running_decode_sequences",
+    "kv_cache_usage",
+    "num_preemptions",
+    "num_engine_deaths",
+    "idle_seconds",
+    "starved_steps",
+    "padding_share",
+)
+"""Of the runbook, that the page names."""
+MOST_SHARDS = 12
+"""That a page names."""
 _MINUTE, _HOUR = 60, 3600
 
 
@@ -33,9 +56,10 @@ def render(report: Report) -> str:
     """The whole page. What comes out of documents is escaped, and a page can load or run nothing by itself."""
     return _template().render(
         report=report,
-        charts=charts(report),
+        charts=charts(report) | bars(report),
+        narrow=charts(report, NARROW),
         phases=[
-            (PHASES[name], getattr(report.phases, name), _color(color))
+            (name, PHASES[name], getattr(report.phases, name), _color(color))
             for name, color in PHASE_COLORS.items()
         ],
         statuses=[
@@ -45,7 +69,17 @@ def render(report: Report) -> str:
         excerpt=EXCERPT,
         times=TIMES,
         times_table=times_table,
+        has_too_many_failed=report.record.exit_code == ExitCode.TOO_MANY_FAILED,
+        blocks=_blocks(report.record.exit_code),
+        most_shards=MOST_SHARDS,
     )
+
+
+def _blocks(exit_code: int | None) -> dict[str, runbook.Block]:
+    """Of the runbook what the page names: the exit code, where it is not 0, and metrics."""
+    found = runbook.blocks(runbook.path().read_text(encoding="utf-8"))
+    names = ([f"exit-{exit_code}"] if exit_code else []) + list(METRICS)
+    return {name: runbook.block_of(name, found[name]) for name in names}
 
 
 @cache
@@ -58,11 +92,17 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"n": number, "share": share, "time": time, "money": money, "off_by": off_by}
+    environment.filters["code"] = with_code
     return environment.get_template("report.html.jinja")
 
 
 def _color(color: str) -> str:
     return f"var(--c{SERIES.index(color) + 1})"
+
+
+def with_code(text: str) -> Markup:
+    """What stands in backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just now
 
 
 def number(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """Pictures as SVG for a page: text as text, colours as CSS variables, so that one picture serves light and dark."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,10 @@ SERIES = ("#0a0101", "#0a0202", "#0a0303", "#0a0404", "#0a0505", "#0a0606", "#0a
 _VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {
     color: f"--c{number}" for number, color in enumerate(SERIES, 1)
 }
-_ASPECTS = {"bar": "none"}
+DASHES = (0, (4, 3))
 TENTH = 0.1
-WIDTH = 5.4
-"""Inches, of 72 units of the page: a column of it on a wide screen, all of a narrow one."""
+WIDE, NARROW = 5.4, 4.0
+"""Inches, of 72 units of the page: a column of it on a wide screen, and all of a phone's, whose letters are as large."""
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -59,16 +60,19 @@ class Picture:
 
 
 @contextmanager
-def drawing(label: str, *, rows: int = 1, height: float = 2.2, kind: str = "chart") -> Iterator[Picture]:
-    """Axes of `height` inches in all, along the same x; their `svg` is there at the end. `label` says what is to be seen, `kind`
-    is the class that the page knows it by: a `bar` is stretched.
+def drawing(
+    label: str, width: float = WIDE, *, rows: int = 1, height: float = 2.2, is_bar: bool = False
+) -> Iterator[Picture]:
+    """Axes of `height` inches in all, along the same x; their `svg` is there at the end. `label` says what is to be
+    seen. The page knows it by its class: a `bar` is stretched, of a chart the `wide` or the `narrow` one is shown.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": label}):
-        figure = Figure(figsize=(WIDTH, height), layout=None if kind == "bar" else "constrained")
-        if kind == "bar":
+    kind = "bar" if is_bar else "chart wide" if width == WIDE else "chart narrow"
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": label + kind, "figure.figsize": (width, height)}):
+        figure = Figure(layout=None if is_bar else "constrained")
+        if is_bar:
             figure.subplots_adjust(left=0, right=1, bottom=0, top=1)
         axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         picture = Picture(list(axes))
@@ -86,17 +90,21 @@ def _inlined(svg: str, label: str, kind: str) -> str:
     svg = re.sub(r"font: [^;\"]*?([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
     for color, name in _VARIABLES.items():
         svg = svg.replace(color, f"var({name})")
+    aspect = "none" if kind == "bar" else "xMidYMid"
     [view] = re.findall(r'viewBox="[^"]*"', svg)
     return re.sub(
         r"^<svg[^>]*>",
-        f'<svg role="img" class="{kind}" preserveAspectRatio="{_ASPECTS.get(kind, "xMidYMid")}" aria-label="{label}" {view}>',
+        f'<svg role="img" class="{kind}" preserveAspectRatio="{aspect}" aria-label="{label}" {view}>',
         svg,
     ).strip()
 
 
 def legend(axes: "Axes", columns: int = 4) -> None:
-    """Above the axes, where no line can run."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns)
+    """Above the axes, where no line can run; half as many columns in a narrow picture."""
+    import matplotlib as mpl
+
+    is_narrow = mpl.rcParams["figure.figsize"][0] < WIDE
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns // 2 if is_narrow else columns)
 
 
 def short(number: float, _: Any = None) -> str:
@@ -111,22 +119,26 @@ def percent(share: float, _: Any = None) -> str:
     return f"{100 * share:,.0f}%" if share >= TENTH or share == 0 else f"{100 * share:.2g}%"
 
 
-def number_ticks(axes: "Axes", tell: Callable[[float, Any], str] = short) -> None:
-    """Few marks on the upright axis, in short, from zero up."""
+def number_ticks(axes: "Axes", tell: Callable[[float, Any], str] = short, *, whole: bool = False) -> None:
+    """Few marks on the upright axis, in short, from zero up; at whole numbers where things are counted."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=whole))
     axes.yaxis.set_major_formatter(tell)
     axes.grid(visible=False, axis="x")
 
 
 def few_log_ticks(axes: "Axes") -> None:
-    """On both axes, at 1, 2 and 5 of each power of ten."""
-    from matplotlib.ticker import LogLocator, NullLocator
+    """On both axes, at 1, 2 and 5 of each power of ten; three where the axis has less than two of those."""
+    from matplotlib.ticker import LinearLocator, LogLocator, NullLocator
 
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = axis.get_view_interval()
+        exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [digit * 10.0**power for power in exponents for digit in (1, 2, 5)]
+        has_two = sum(low <= mark <= high for mark in found) > 1
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)) if has_two else LinearLocator(3))
         axis.set_major_formatter(short)
         axis.set_minor_locator(NullLocator())
 

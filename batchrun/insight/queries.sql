@@ -332,9 +332,6 @@ FROM document
 GROUP BY bucket
 ORDER BY bucket
 
--- planned_in_all: prompt tokens of documents as planned
-SELECT coalesce(sum(planned_tokens), 0)::BIGINT FROM document
-
 -- listed: the slowest documents, the most expensive ones, and as many at random, though always the same
 CREATE TEMP TABLE listed AS
 (SELECT 'slowest' AS list, document.* FROM document WHERE seconds IS NOT NULL ORDER BY seconds DESC, plan_row LIMIT $most)

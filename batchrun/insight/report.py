@@ -6,14 +6,17 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+import pyarrow.compute as pc
 
+from batchrun.database import DatabaseError, OutOfMemory
 from batchrun.errors import DamageError
+from batchrun.insight.ceiling import Ceiling, ceiling_of
 from batchrun.insight.cost import Bill, bill_of
 from batchrun.insight.course import Course, course_of
 from batchrun.insight.diagnosis import Diagnosis, diagnosis_of
 from batchrun.insight.documents import Documents, read_documents
 from batchrun.insight.evidence import read_evidence
-from batchrun.insight.facts import RunFacts, runs_of_job
+from batchrun.insight.facts import RunFacts, other_shards, runs_of_job
 from batchrun.insight.notes import notes_of
 from batchrun.insight.past_runs import Night, night_of, off_by
 from batchrun.insight.phases import Phases, phases_of, whole_seconds
@@ -22,31 +25,19 @@ from batchrun.insight.shown import Quality, Shown, quality_of_sample, shown_of
 from batchrun.insight.sources import Texts, read_texts
 from batchrun.planning.plan import PlanRecord, is_retired, read_record
 from batchrun.records import RowStatus
-from batchrun.run_record import RunRecord
+from batchrun.run_record import RunRecord, RunState
 
 LISTS = ("slowest", "expensive", "repetitive")
 LAST_RUNS = 14
 MOST_REPETITIVE = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ceiling:
-    """By the profile, in tokens a second: reading alone prompts of the length that a prompt token of the run stands in,
-    the mean over its tokens, and writing alone at its best.
-    """
-
-    calibrated_at: str
-    device: str
-    mean_input_tokens: float
-    prefill_tokens_per_second: float
-    decode_tokens_per_second: float
-    share: float | None
+LEAST_LAG = 0.005
+"""Of the time so far, that can be seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Foretold:
-    """What was predicted and what happened. `off_by` is a share of the prediction; it and the tokens planned are known
-    where all that was to run ran.
+    """What was predicted and what happened. `off_by` is a share of the prediction, known where all that was to run
+    ran; `planned_input_tokens` are the plan's, of all calls, None in records of an older version.
     """
 
     estimated_seconds: float | None
@@ -76,19 +67,31 @@ class Overhead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherShard:
+    """The newest run of another shard of the corpus."""
+
+    shard: str
+    run_id: str
+    state: RunState
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
-    """`notes` say in words what is missing, and why. `rows` are those of the corpus by status. `time_basis`: by what
-    reading is told from writing, `profile` or `timeline`; None, they are not.
+    """`notes` say in words what is missing, and why. `rows` are those of the corpus, or of the shard, by status.
+    `time_basis`: by what reading is told from writing, `profile` or `timeline`; None, they are not.
+    `kv_cache_usage_max` is the highest share of all steps.
     """
 
     record: RunRecord
     name: str
     corpus: tuple[str, ...]
+    other_shards: tuple[OtherShard, ...]
     notes: tuple[str, ...]
     rows: dict[str, int]
     phases: Phases
     time_basis: str | None
     course: Course
+    kv_cache_usage_max: float
     ceiling: Ceiling | None
     foretold: Foretold
     bill: Bill
@@ -98,6 +101,12 @@ class Report:
     quality: tuple[Quality, ...]
     nights: tuple[Night, ...]
     diagnosis: Diagnosis
+
+    @property
+    def course_lags(self) -> bool:
+        """Whether the record tells of a time that the timeline has not come to, as that of a run that goes on."""
+        end = self.phases.planning + self.phases.loading + self.foretold.running_seconds
+        return bool(self.course.seconds) and end - self.course.seconds[-1] > LEAST_LAG * end
 
     def of_list(self, name: str) -> list[Shown]:
         """`slowest`, `expensive`, `repetitive`: the worst first; `sample`."""
@@ -117,7 +126,7 @@ class Report:
 
 def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
     """Read all of a run. Raises OSError and DatabaseError where a file can not be read, DamageError for a plan."""
-    record = facts.record
+    record, timeline = facts.record, facts.timeline
     plan = read_record(facts.paths)
     evidence = read_evidence(facts)
     division = evidence.division
@@ -132,13 +141,18 @@ def report_of(facts: RunFacts, price_per_hour: float | None = None) -> Report:
         record=record,
         name=facts.job.name,
         corpus=tuple(plan.inputs if plan else record.corpus),
-        notes=tuple(notes_of(facts, nights, documents, texts, damage, division)),
+        other_shards=tuple(
+            OtherShard(shard=str(other.shard), run_id=other.run_id, state=other.state)
+            for other in other_shards(facts)
+        ),
+        notes=tuple(notes_of(facts, documents, texts, damage, division)),
         rows=_rows(record, documents),
         phases=phases_of(record, division, has_own_clock=facts.has_own_clock),
         time_basis=None if division.pricing is None else division.pricing.basis,
-        course=course_of(facts.timeline, division),
-        ceiling=_ceiling(record, division.input_tokens),
-        foretold=_foretold(record, documents),
+        course=course_of(timeline, division),
+        kv_cache_usage_max=pc.max(timeline["kv_cache_usage_max"]).as_py() or 0.0,
+        ceiling=ceiling_of(record, timeline, division.input_tokens),
+        foretold=_foretold(record),
         bill=bill,
         overhead=_overhead(record),
         documents=documents,
@@ -170,6 +184,10 @@ def _documents(
         found = read_documents(facts, plan, pricing)
     except DamageError as error:
         return None, f"Nothing can be said of single documents: {error.reason}. {error.hint}"
+    except OutOfMemory:
+        raise
+    except DatabaseError as error:
+        return None, f"Nothing can be said of single documents: {str(error).splitlines()[0]}"
     return found, " ".join(f"{damage}." for damage in found.damages)
 
 
@@ -190,29 +208,14 @@ def _rows(record: RunRecord, documents: Documents | None) -> dict[str, int]:
     return {status.value: counts[status] for status in RowStatus}
 
 
-def _ceiling(record: RunRecord, input_tokens: float) -> Ceiling | None:
-    profile = record.profile
-    if profile is None:
-        return None
-    return Ceiling(
-        calibrated_at=profile.calibrated_at,
-        device=profile.of.device,
-        mean_input_tokens=input_tokens,
-        prefill_tokens_per_second=profile.prefill_rate(max(1.0, input_tokens)),
-        decode_tokens_per_second=profile.best_decode_rate,
-        share=record.metrics.ceiling_share,
-    )
-
-
-def _foretold(record: RunRecord, documents: Documents | None) -> Foretold:
-    is_whole = documents is not None and documents.of_run and record.rows.computed >= record.to_run
+def _foretold(record: RunRecord) -> Foretold:
     return Foretold(
         estimated_seconds=record.estimated_seconds,
         running_seconds=record.seconds.running,
         off_by=off_by(record),
         documents_to_run=record.to_run,
         documents_computed=record.rows.computed,
-        planned_input_tokens=documents.planned_tokens if documents and is_whole else None,
+        planned_input_tokens=record.to_run_tokens,
         input_tokens=record.tokens.input,
         output_tokens=record.tokens.output,
     )

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 from batchrun.estimate import Estimate
+from batchrun.insight.ceiling import doubt_of
 from batchrun.insight.load import Load
 from batchrun.prediction import Prediction
 from batchrun.profile import Profile
-
-PLAUSIBLE = 1.5
-"""Times as fast as by the profile: a run that was faster still was not measured by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +37,7 @@ class Speed:
     @property
     def doubt(self) -> str | None:
         """Why the profile does not tell the speed."""
-        if self.profile is None:
-            return None
-        most = self.profile.decode[-1][0]
-        if self.running > most:
-            return f"the profile does not cover {self.running:,} sequences, {most:,} at most"
-        if self.factor * PLAUSIBLE < 1:
-            return f"the run was {1 / self.factor:.1f} times as fast as by the profile"
-        return None
+        return None if self.profile is None else doubt_of(self.profile, self.running, 1 / self.factor)
 
     def took(self, load: Load) -> Took | None:
         """None where nothing is known."""

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchrun.errors import ConfigError
+from batchrun.errors import ConfigError, DamageError, UsageError
 from batchrun.insight.evidence import read_evidence
-from batchrun.insight.facts import find_run, runs_of_job
+from batchrun.insight.facts import find_run, newer_runs, run_that_computed, runs_of_job
 from batchrun.insight.percentiles import LENGTHS, concurrency_label, percentiles
 from batchrun.telemetry.requests import SCHEMA
 from batchrun.workspace import Workspace
@@ -32,6 +32,34 @@ def test_a_run_is_found_by_its_id_and_a_job_by_its_newest_run(bench: Bench) -> N
         find_run(workspace, "20")
     with pytest.raises(ConfigError, match="no job 'nobody'"):
         find_run(workspace, "nobody")
+
+
+def test_a_job_stands_for_its_newest_run_that_computed(bench: Bench) -> None:
+    """Over all of its corpora; a run's own id stands for that run, and one that goes on for itself."""
+    corpus = bench.corpus(texts(6))
+    computed = bench.submit(corpus).json["run_id"]
+    idle = bench.submit(bench.corpus(texts(3), "less.parquet")).json["run_id"]
+    workspace = Workspace(home=bench.home)
+    assert computed == run_that_computed(workspace, "summarize").record.run_id
+    assert idle == run_that_computed(workspace, idle).record.run_id
+    assert [idle] == [run.run_id for run in newer_runs(find_run(workspace, computed))]
+    compared = bench.run("compare", "summarize", computed, "--json").json
+    assert [computed] * 2 == [compared[side]["name"] for side in ("a", "b")]
+
+
+def test_what_no_run_can_be_found_by(bench: Bench) -> None:
+    """An empty word; a name in a workspace without jobs; a run whose record is damaged, by its id and by its job's."""
+    workspace = Workspace(home=bench.home)
+    with pytest.raises(UsageError, match="an empty word is no id"):
+        find_run(workspace, "")
+    with pytest.raises(ConfigError, match=r"there is no job 'nobody'.*\nSubmit a corpus first"):
+        find_run(workspace, "nobody")
+    run_id = bench.submit(bench.corpus(texts(2))).json["run_id"]
+    [record] = bench.home.glob(f"checkpoints/*/*/corpora/*/runs/{run_id}.json")
+    record.write_bytes(record.read_bytes()[:-9])
+    for given in (run_id, "summarize"):
+        with pytest.raises(DamageError, match=f"run record {record} is damaged"):
+            find_run(workspace, given)
 
 
 def test_percentiles_are_by_length_and_by_concurrency(bench: Bench) -> None:

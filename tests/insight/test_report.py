@@ -1,9 +1,11 @@
 """`batchrun report`: right against runs that are known, and there whatever became of the run."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -11,7 +13,7 @@ from batchrun.errors import InterruptedRunError
 from batchrun.insight import page as pages
 from batchrun.store.lock import Holder
 from tests.commands import Bench, texts
-from tests.insight.pages import RATES, report, simulate
+from tests.insight.pages import RATES, Page, report, simulate
 
 HOSTILE = (
     '<script>document.title = "broken"</script></table></svg></style><img src=x onerror=alert(1)> & more'
@@ -28,6 +30,12 @@ def remove(bench: Bench, pattern: str) -> None:
     assert found
     for path in found:
         path.unlink()
+
+
+def heading(page: Page) -> str:
+    node = page.tree.css_first("h1")
+    assert node is not None
+    return node.text()
 
 
 @pytest.fixture
@@ -136,7 +144,7 @@ def test_the_page_has_the_figures_of_the_json(night: Bench) -> None:
         "against the prediction": pages.off_by(foretold["off_by"]),
     } == cards
     [bucket] = found["documents"]["buckets"]
-    told = [pages.time(seconds) for seconds in found["phases"].values() if seconds]
+    told = [pages.time(seconds) for seconds in found["phases"].values() if seconds >= 0.0005]
     told += [pages.money(value) for name, value in bill.items() if name.startswith("cost")]
     told += [pages.number(foretold["input_tokens"]), pages.number(bucket["compression"])]
     told += [f"{pages.share(found['quality'][0]['repetition'])} of 38"]
@@ -232,15 +240,19 @@ def test_what_held_it_up_stands_on_the_page(night: Bench) -> None:
 
 def test_a_run_that_computed_nothing(night: Bench) -> None:
     """The same submit again: what is said of documents is said of the corpus, and the runs stand side by side."""
-    night.submit(night.home / "corpus.parquet", "--max-error-rate", "0.5")
-    page, result = report(night, "summarize")
+    first = run_record(night).stem
+    idle = night.submit(night.home / "corpus.parquet", "--max-error-rate", "0.5").json["run_id"]
+    page, result = report(night, idle)
     assert "This run has computed no document" in page.text
     assert "The last runs of this corpus" in page.text
     assert [38, 0] == [run["computed"] for run in result.json["nights"]]
-    first = result.json["nights"][0]["run_id"]
-    page, result = report(night, first)
+    page, result = report(night, "summarize")
     assert [first, 38] == [result.json["run_id"], result.json["record"]["rows"]["computed"]]
-    assert "A later run of this corpus is" in page.text
+    assert f"A later run of this corpus is {idle}, which computed nothing." in page.text
+    elsewhere = night.submit(night.corpus(texts(3), "less.parquet")).json["run_id"]
+    page, _ = report(night, "summarize")
+    newest = "The newest run of this job, of another corpus or seed, is"
+    assert f"{newest} {elsewhere}, which computed nothing." in page.text
 
 
 def test_a_run_that_died_before_its_first_document(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +265,7 @@ def test_a_run_that_died_before_its_first_document(bench: Bench, monkeypatch: py
     assert 75 == bench.submit(bench.corpus(texts(3))).code
     page, result = report(bench, "summarize")
     assert {"ok": 0, "failed": 0, "skipped": 0, "pending": 3} == result.json["rows"]
-    assert "interrupted: the engine died" in page.text
+    assert "interrupted, exit code 75: the engine died" in page.text
     remove(bench, "plan.json")
     page, _ = report(bench, "summarize")
     assert "The corpus is not planned to its end" in page.text
@@ -290,6 +302,56 @@ def test_damage_is_said(night: Bench) -> None:
     assert 39 == result.json["rows"]["ok"]
 
 
+@pytest.mark.parametrize("damaged", ["plan.parquet", "requests", "timelines", "run record"])
+def test_a_file_that_was_cut_off_is_named(night: Bench, damaged: str) -> None:
+    """The page is there, with what the other files tell."""
+    _, before = report(night, "summarize")
+    assert "damaged" not in "".join(before.json["notes"])
+    if damaged == "run record":
+        path = run_record(night).with_stem("20000101T000000-abcdef")
+        path.write_bytes(run_record(night).read_bytes()[:-9])
+    else:
+        [path] = night.home.glob(
+            f"checkpoints/*/seed-0/corpora/*/{damaged}{'' if '.' in damaged else '/*.parquet'}"
+        )
+        path.write_bytes(path.read_bytes()[:-40])
+    page, result = report(night, "summarize")
+    [note] = [note for note in result.json["notes"] if str(path) in note]
+    assert "damaged" in note
+    assert note in page.text
+    assert "There is no" not in "".join(result.json["notes"])
+    assert before.json["rows"]["ok"] == result.json["rows"]["ok"]
+
+
+def test_what_the_plan_has_to_read_is_what_was_predicted(bench: Bench) -> None:
+    """As `plan` tells it before: the calls of documents in parts and their merges among it, whatever ran by then."""
+    path = bench.write_spec(RATES)
+    path.write_text(path.read_text().replace('policy = "fail"', 'policy = "map_reduce"'))
+    corpus = bench.corpus([*texts(5), "many words " * 500])
+    planned = bench.run("plan", corpus, "--json").json["counts"]["to_run_tokens"]
+    bench.submit(corpus)
+    page, result = report(bench, "summarize")
+    assert planned == result.json["foretold"]["planned_input_tokens"]
+    assert pages.number(planned) in page.cells()
+    assert 1.0 == pytest.approx(planned / result.json["foretold"]["input_tokens"], abs=0.15)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--diagnose", "-o", "page.html"],
+        ["--diagnose", "--price", "3"],
+        ["--price", "nan"],
+        ["--price", "inf"],
+    ],
+)
+def test_what_is_not_a_report_is_wrong_usage(night: Bench, given: list[str]) -> None:
+    """And an empty word is no run."""
+    assert 2 == night.run("report", "summarize", *given).code
+    assert 2 == night.run("report", "").code
+    assert [] == list(night.home.glob("*.html"))
+
+
 def test_long_documents_are_a_bucket(bench: Bench) -> None:
     """Their calls are theirs: in one line, with the time of all of them."""
     path = bench.write_spec(RATES)
@@ -319,6 +381,110 @@ def test_the_page_goes_where_a_person_looks(night: Bench, monkeypatch: pytest.Mo
     assert "is not a page of batchrun report; it is not overwritten" in refused.err
     assert 73 == night.run("report", "summarize", "-o", "nowhere/page.html").code
     assert 78 == night.run("report", "nobody").code
+
+
+def test_too_many_failed_rows_are_not_a_success(night: Bench) -> None:
+    """The page says the exit code and the share that failed, and what to do, with all that it names in the runbook."""
+    page, _ = report(night, "summarize")
+    assert "exit code" not in heading(page)
+    corpus = night.corpus([*texts(10), *(f"{'word ' * 700}{n}" for n in range(3))], "failing.parquet")
+    page, _ = report(night, night.submit(corpus).json["run_id"])
+    assert "complete, exit code 3: 3 of 13 failed" in heading(page)
+    assert page.tree.css_matches("h1 .failed.bad")
+    assert page.tree.css_matches('a[href="#runbook-exit-3"]')
+    assert "batchrun results JOB --only failed counts the reasons" in page.text
+    links = {link.attributes["href"] for link in page.tree.css('a[href^="#runbook-"]')}
+    blocks = {f"#{block.attributes['id']}" for block in page.tree.css('[id^="runbook-"]')}
+    assert "#runbook-exit-3" in links <= blocks
+
+
+def test_a_shard_names_the_others(bench: Bench) -> None:
+    corpus = bench.corpus(texts(20))
+    ids = [bench.submit(corpus, "--shard", f"{number}/3").json["run_id"] for number in (1, 2)]
+    page, result = report(bench, ids[1])
+    assert [("1/3", ids[0], "complete")] == [tuple(each.values()) for each in result.json["other_shards"]]
+    said = f"shard 2/3 of this corpus: rows, times and cost are its own. The others: 1/3 is run {ids[0]} (complete); "
+    assert f"{said}1 without a run in this workspace." in page.text
+
+
+def change_timeline(bench: Bench, change: Callable[[pa.Table], pa.Table]) -> None:
+    [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/timelines/*.parquet")
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+def with_column(table: pa.Table, name: str, values: Any) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
+
+
+def change_record(bench: Bench, **changes: Any) -> None:
+    """A dictionary changes what it names."""
+    path = run_record(bench)
+    record = json.loads(path.read_bytes())
+    for name, value in changes.items():
+        record[name] = record[name] | value if isinstance(value, dict) else value
+    path.write_text(json.dumps(record))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_run_whose_engine_ended_no_document(night: Bench) -> None:
+    """What was to run is said where it is off the chart; tokens are of calls that ended, rates of all."""
+    change_timeline(night, lambda table: with_column(table, "documents", [0] * table.num_rows))
+    change_record(
+        night,
+        state="interrupted",
+        stop_reason="time_budget",
+        exit_code=4,
+        estimated_seconds=None,
+        rows={"computed": 0},
+        tokens={"input": 0, "output": 0},
+    )
+    page, _ = report(night, "summarize")
+    assert "interrupted, exit code 4: time_budget" in heading(page)
+    assert "38 to run: off the chart" in page.text
+    assert 2 == page.text.count("of calls that ended; ") == page.text.count(" a second with those under way")
+
+
+def test_the_charts_of_a_run_that_goes_on_end_where_its_timeline_does(night: Bench) -> None:
+    """And say so; the documents end with the record, which is newer."""
+    page, _ = report(night, "summarize")
+    assert "is not in the timeline" not in page.text
+    running = json.loads(run_record(night).read_bytes())["seconds"]["running"]
+    change_record(night, state="running", exit_code=None, seconds={"running": running + 60})
+    page, result = report(night, "summarize")
+    end = pages.time(result.json["course"]["seconds"][-1])
+    assert 2 == page.text.count(f"It ends at {end}: what came after is not in the timeline.")
+    assert f"The line ends with the run's record; up to {end} it is the timeline's." in page.text
+
+
+def test_what_a_sample_missed_of_the_kv_cache_is_drawn(night: Bench) -> None:
+    """The highest share of all steps, over the samples."""
+    change_timeline(night, lambda table: with_column(table, "kv_cache_usage_max", [0.87] * table.num_rows))
+    page, result = report(night, "summarize")
+    assert pytest.approx(0.87) == result.json["kv_cache_usage_max"]
+    assert "most of all steps: 87%" in page.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "doubt"),
+    [
+        ({"metrics": {"ceiling_share": 1.6}}, "the run was 1.6 times as fast as the profile says"),
+        ({"profile": {"decode": [[1, 5.0]]}}, "the profile covers 1 sequences at once, and"),
+        ({"metrics": {"ceiling_share": 1.2}}, None),
+    ],
+)
+def test_a_profile_that_is_no_measure_of_the_run_is_said(
+    night: Bench, changes: dict[str, Any], doubt: str | None
+) -> None:
+    """On the page, and beside the figure; a chart that is cut off says how far it goes."""
+    change_timeline(night, lambda table: with_column(table, "running", [8] * table.num_rows))
+    change_record(night, profile={"decode": [[8, 900.0]]})
+    change_record(night, **changes)
+    page, result = report(night, "summarize")
+    told = result.json["ceiling"]["doubt"]
+    assert (doubt is None) == (told is None) == ("are no measure here" not in page.text)
+    assert (doubt or "") in (told or "")
+    assert ("cut off at 200%, up to" in page.text) == ("profile" in changes)
 
 
 def test_pictures_are_drawn_once_for_light_and_dark(night: Bench) -> None:
