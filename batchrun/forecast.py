@@ -16,7 +16,7 @@ from batchrun.shard import Shard
 from batchrun.storage import storage_errors
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.store.lock import RunLock
-from batchrun.telemetry.run_records import latest_runs, next_number, pending_since, read_runs
+from batchrun.telemetry.run_records import last_that_computed, next_number, pending_since, read_runs
 from batchrun.window import Window
 
 
@@ -111,5 +111,5 @@ def _forecast(
 
 def known_loading(job: Job) -> float | None:
     """Of the job's last run that loaded its engine."""
-    runs = [run.seconds.loading for _, run in latest_runs(job.workspace, job.job_id) if run.seconds.loading]
+    runs = [run.seconds.loading for run in last_that_computed(job.workspace, job.job_id)]
     return runs[-1] if runs else None

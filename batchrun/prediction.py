@@ -9,7 +9,7 @@ from batchrun.job import Job
 from batchrun.planning.work import Work, WorkOutline
 from batchrun.store.job_file import last_of_name
 from batchrun.subject import known_profile
-from batchrun.telemetry.run_records import latest_runs
+from batchrun.telemetry.run_records import last_that_computed
 
 
 class Basis(StrEnum):
@@ -75,7 +75,7 @@ def _expected(job: Job, outline: WorkOutline) -> Expected:
 
 def known_output(job: Job) -> float | None:
     """Output tokens of a document on average, as the job's last runs counted them."""
-    runs = [run for _, run in latest_runs(job.workspace, job.job_id)]
+    runs = last_that_computed(job.workspace, job.job_id)
     computed = sum(run.rows.computed for run in runs)
     return sum(run.tokens.output for run in runs) / computed if computed else None
 
@@ -84,7 +84,7 @@ def known_rate(job: Job) -> float | None:
     """Prompt tokens a second in the last run of this job, or of the last job of its name."""
     before = last_of_name(job.workspace, job.name)
     for job_id in (job.job_id, before.job_id if before else job.job_id):
-        runs = [run for _, run in latest_runs(job.workspace, job_id)]
+        runs = last_that_computed(job.workspace, job_id)
         rates = [
             run.tokens.input / run.seconds.running for run in runs if run.tokens.input and run.seconds.running
         ]

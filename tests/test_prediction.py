@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from batchrun.forecast import known_loading
+from batchrun.job import open_job
+from batchrun.prediction import known_output, known_rate
+from batchrun.workspace import Workspace
 from tests.commands import Bench, texts
 
 RATES = "prefill_tokens_per_s = 20_000\ndecode_tokens_per_s = 4_000"
@@ -30,6 +34,19 @@ def change(path: Path, **fields: Any) -> None:
 def record_of(bench: Bench) -> Any:
     [path] = bench.home.glob("checkpoints/*/seed-0/corpora/*/runs/*.json")
     return json.loads(path.read_text())
+
+
+def test_what_a_run_measured_is_not_forgotten_for_one_that_computed_nothing(bench: Bench) -> None:
+    """Nor for the one that begins: outputs, rate and loading are those of the last run that computed something."""
+    spec = bench.write_spec(RATES)
+    corpus = bench.corpus(texts(ROWS))
+    job = open_job(Workspace(home=bench.home), spec, name=None, seed=0)
+    told = []
+    for _ in range(2):
+        assert 0 == bench.submit(corpus).code
+        told.append((known_output(job), known_rate(job), known_loading(job)))
+    assert None not in told[0]
+    assert told[0] == told[1]
 
 
 def test_plan_tells_the_time_by_the_profile(bench: Bench, profile: Path) -> None:

@@ -1,5 +1,6 @@
 """Text to the width of the terminal: prose that wraps, and tables that are set in several where they are too wide."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -8,6 +9,9 @@ MOST_PROSE = 110
 """Columns of a line of prose, and of all without a terminal."""
 GAP = "  "
 _UNBOUNDED = 1 << 16
+
+_COMMAND = re.compile(r"`[^`\n]+`|\bbatchrun [a-z]+\b")
+_GLUE = "\N{NO-BREAK SPACE}"
 
 Row = Sequence[str]
 
@@ -18,15 +22,24 @@ def columns(most: int = _UNBOUNDED) -> int:
 
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> list[str]:
-    """Lines of prose; the first begins with `first`, the others with `rest`, or as deep as it."""
-    return wrap(
-        text,
-        columns(MOST_PROSE),
+    """Lines of prose; the first begins with `first`, the others with `rest`, or as deep as it. A command that fits a
+    line is whole, to be copied.
+    """
+    later, room = " " * len(first) if rest is None else rest, columns(MOST_PROSE)
+    fitting = room - max(len(first), len(later))
+    lines = wrap(
+        _COMMAND.sub(lambda found: _glued(found[0], fitting), text),
+        room,
         initial_indent=first,
-        subsequent_indent=" " * len(first) if rest is None else rest,
+        subsequent_indent=later,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_GLUE, " ") for line in lines]
+
+
+def _glued(command: str, room: int) -> str:
+    return command.replace(" ", _GLUE) if len(command) <= room else command
 
 
 def table(

@@ -10,9 +10,6 @@ from batchrun.cli.layout import columns, wrapped
 from batchrun.errors import UsageError
 from batchrun.insight.runbook import blocks, path
 
-_CODE = re.compile(r"`[^`]+`")
-_GLUE = "\N{NO-BREAK SPACE}"
-
 
 @click.command(short_help="what to do about an exit code or a metric")
 @click.argument("anchor", required=False)
@@ -66,15 +63,4 @@ def _shown(block: str) -> Iterator[str]:
         if number:
             yield ""
         for item in re.split(r"\n(?=- )", paragraph):
-            yield from _unbroken(item, "  " if item.startswith("- ") else "")
-
-
-def _unbroken(text: str, rest: str) -> Iterator[str]:
-    """Lines in which a command that fits one is whole."""
-    room = columns() - len(rest)
-
-    def glued(code: re.Match[str]) -> str:
-        return code[0].replace(" ", _GLUE) if len(code[0]) < room else code[0]
-
-    for line in wrapped(_CODE.sub(glued, " ".join(text.split())), rest=rest):
-        yield line.replace(_GLUE, " ")
+            yield from wrapped(" ".join(item.split()), rest="  " if item.startswith("- ") else "")

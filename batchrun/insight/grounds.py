@@ -23,7 +23,7 @@ from batchrun.reporter import Reporter
 from batchrun.run_record import RunRecord
 from batchrun.store.checkpoints import Checkpoints
 from batchrun.subject import known_profile
-from batchrun.telemetry.run_records import latest_runs
+from batchrun.telemetry.run_records import last_that_computed
 from batchrun.window import PUBLISHED_ROWS_PER_SECOND, PUBLISHING_SECONDS
 from batchrun.worker.admission import SPARE_SHARE
 
@@ -111,7 +111,7 @@ def grounds_of_corpus(job: Job, corpus: CorpusInput, reporter: Reporter) -> Foun
         known = Checkpoints(job.paths, "capacity").recent_lengths()
         load = load_of_work(work, job.spec, longest, known, known_output(job))
         counts = work.counts
-    runs = [record for _, record in latest_runs(job.workspace, job.job_id)]
+    runs = last_that_computed(job.workspace, job.job_id)
     kv_tokens = _kv_tokens(runs)
     profile = known_profile(job, reporter.note)
     running = running_at_once(load, longest, job.spec.engine.max_num_seqs, kv_tokens)

@@ -84,6 +84,17 @@ def latest_runs(workspace: Workspace, job_id: str) -> list[tuple[Path, RunRecord
     return sorted(found, key=lambda pair: order(pair[1]))
 
 
+def last_that_computed(workspace: Workspace, job_id: str) -> list[RunRecord]:
+    """For each seed and corpus of a job its last run that computed something; the newest last. What was measured of a
+    job is theirs to tell: the newest run of all may have found everything done, or have begun just now.
+    """
+    runs = [
+        [run for run in read_runs(folder / "runs") if run.rows.computed]
+        for folder in workspace.corpora_of(job_id)
+    ]
+    return sorted((computed[-1] for computed in runs if computed), key=order)
+
+
 def pending_since(runs: list[RunRecord]) -> str:
     """When the oldest waiting row was first planned: carried on while the runs before did not complete."""
     last = runs[-1] if runs else None
