@@ -19,7 +19,7 @@ from batchrun.records import Preference
 from batchrun.reporter import Reporter
 from batchrun.run_record import RowCounts, RunRecord
 from batchrun.shard import Shard, parse_shard
-from batchrun.window import Window, parse_deadline, parse_duration
+from batchrun.window import Window, window_of
 
 if TYPE_CHECKING:
     from batchrun.forecast import Forecast
@@ -213,10 +213,7 @@ def open_window(deadline: str | datetime | None, time_budget: str | float | None
     """Raises UsageError, and WindowOverError where it is over."""
     if isinstance(deadline, datetime):
         deadline = deadline.isoformat()
-    opened = Window(
-        deadline=parse_deadline(deadline, datetime.now().astimezone()) if deadline is not None else None,
-        budget=parse_duration(str(time_budget)) if time_budget is not None else None,
-    )
+    opened = window_of(deadline, None if time_budget is None else str(time_budget))
     opened.require_open()
     return opened
 

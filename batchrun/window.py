@@ -124,13 +124,19 @@ def _clock_time(now: datetime, hour: int, minute: int, second: int, over_for: ti
     return last if now - last < over_for else _in_zone(last.replace(tzinfo=None) + timedelta(days=1), now)
 
 
-def window_to_plan(deadline: str | None, time_budget: str | None) -> Window:
-    """One that is to come: a clock time is always the next. Raises UsageError where there is no time in it."""
-    now = datetime.now().astimezone()
-    window = Window(
-        deadline=None if deadline is None else parse_deadline(deadline, now, over_for=timedelta(0)),
+def window_of(deadline: str | None, time_budget: str | None, *, over_for: timedelta = OVER_FOR) -> Window:
+    """Of the two options, from now on; it may be over. Raises UsageError."""
+    return Window(
+        deadline=None
+        if deadline is None
+        else parse_deadline(deadline, datetime.now().astimezone(), over_for=over_for),
         budget=None if time_budget is None else parse_duration(time_budget),
     )
+
+
+def window_to_plan(deadline: str | None, time_budget: str | None) -> Window:
+    """One that is to come: a clock time is always the next. Raises UsageError where there is no time in it."""
+    window = window_of(deadline, time_budget, over_for=timedelta(0))
     if window.seconds_left() <= 0:
         raise UsageError(
             f"there is no time in the window to plan for: it ends {window.text}",

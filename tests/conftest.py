@@ -36,6 +36,12 @@ def bench(tmp_path: Path, tiny_llama: Path, capsys: pytest.CaptureFixture[str]) 
     return Bench(tmp_path, tiny_llama, capsys)
 
 
+@pytest.fixture(autouse=True)
+def _there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the tests are started in, what is printed has the width that it has in a pipe."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _tokenizers_are_read_once() -> Iterator[None]:
     with tokenizers_read_once():

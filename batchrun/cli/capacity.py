@@ -1,6 +1,5 @@
 """`batchrun capacity`."""
 
-import os
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -82,8 +81,7 @@ def _question(deadline: str | None, time_budget: str | None, replicas: int | Non
 def _is_run(given: tuple[str, ...], job_path: str | None) -> bool:
     """One word that is no path, no pattern and no standard input."""
     word = given[0]
-    is_path = word == STDIN or os.path.lexists(word) or not set(word).isdisjoint("*?[/.")
-    return len(given) == 1 and job_path is None and not is_path
+    return len(given) == 1 and job_path is None and word != STDIN and not options.is_path(word)
 
 
 def _require_no_corpus_options() -> None:

@@ -92,7 +92,7 @@ def command(
     if as_json or quiet:
         for outcome in found.holding:
             say(condition_text(outcome), "text")
-        if found.outcomes and found.b.missing:
+        if found.holding and found.b.missing:
             say(f"B is not complete: {found.b.missing}", "text")
     return code
 
@@ -106,7 +106,7 @@ def _compare(
 
     parsed = [parse_condition(text) for text in conditions]
     space = options.workspace(home)
-    are_files = [_is_file(given) for given in (a, b)]
+    are_files = [options.is_path(given) for given in (a, b)]
     if any(are_files) and not all(are_files):
         file, other = (a, b) if are_files[0] else (b, a)
         raise UsageError(
@@ -122,11 +122,6 @@ def _compare(
             runs = run_that_computed(space, a), run_that_computed(space, b)
             found = compare_runs(*runs, num_shown=show, price=price)
     return with_outcomes(found, parsed)
-
-
-def _is_file(given: str) -> bool:
-    """Or is meant as one: no id has a dot or a slash."""
-    return Path(given).is_file() or not set(given).isdisjoint("./")
 
 
 def _plain(found: "Comparison") -> dict[str, Any]:

@@ -183,6 +183,8 @@ def _spread(figure: Figure, value: float | None, spread: "Interval | None", scal
 
 
 def _samples(figure: Figure) -> str:
+    if figure.num_texts is not None:
+        return f"{figure.num_texts:,} {'text' if figure.num_texts == 1 else 'texts'}"
     if figure.of_a is not None and figure.of_b is not None:
         return f"{figure.of_a:,}+{figure.of_b:,}"
     if figure.is_paired:

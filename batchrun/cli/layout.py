@@ -87,9 +87,10 @@ def _line(row: Row, widths: Sequence[int], places: Sequence[int], left: Collecti
 def _stacked(rows: Sequence[Row], num_keys: int, titles: Sequence[str]) -> list[str]:
     head, *others = rows
     lines = [] if titles else wrapped(head[0])
+    first = num_keys if titles else 1
     for title, row in zip(titles or [row[0] for row in others], others, strict=True):
         text = ", ".join(
-            f"{name} {cell}" for name, cell in zip(head[num_keys:], row[num_keys:], strict=True) if cell
+            f"{name} {cell}" for name, cell in zip(head[first:], row[first:], strict=True) if cell
         )
         depth = len(title) - len(title.lstrip())
         lines += wrapped(f"{title.strip()}: {text}", " " * depth, " " * (depth + 2))

@@ -1,6 +1,7 @@
 """Options that several commands share. Those that belong together reach a command as one record."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -85,6 +86,13 @@ def collected(record: type, parameter: str, *options: Callable[[F], F]) -> Calla
         return chained(*options)(cast("F", with_record))
 
     return decorate
+
+
+def is_path(word: str) -> bool:
+    """Whether it is a file, a folder or a pattern, or is meant as one, and no id of a job or a run: these may have a dot."""
+    from batchrun.corpus.formats import format_by_suffix
+
+    return os.path.lexists(word) or not set(word).isdisjoint("*?[/") or format_by_suffix(word) is not None
 
 
 def split_columns(given: str | None) -> tuple[str, ...]:

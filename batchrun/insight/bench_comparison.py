@@ -16,7 +16,7 @@ from batchrun.insight.sides import Side, changed_settings, flat
 
 
 def compare_benches(a: Path, b: Path) -> Comparison:
-    """Of the cells that both files measured; those of one alone are told. Raises ConfigError."""
+    """Of the cells that both files measured; those of one alone are told. Raises as `read_bench` does."""
     benches = read_bench(a), read_bench(b)
     sides = _side(a, benches[0]), _side(b, benches[1])
     cells = [{result.cell: result for result in bench.cells} for bench in benches]

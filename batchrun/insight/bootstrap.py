@@ -75,10 +75,10 @@ def quantile(share: float) -> Statistic:
     def of(values: Floats, stretches: Integers) -> Draws:
         num_stretches = int(stretches.max()) + 1
         grid = _around(np.sort(values), share, num_stretches)
-        width = len(grid) + 1
-        cells = stretches * width + np.searchsorted(grid, values)
+        size = len(grid) + 1
+        cells = stretches * size + np.searchsorted(grid, values)
         up_to = np.cumsum(
-            np.bincount(cells, minlength=num_stretches * width).reshape(-1, width), axis=1
+            np.bincount(cells, minlength=num_stretches * size).reshape(-1, size), axis=1
         ).astype(np.float64)
 
         def draws(weights: Floats) -> Floats:

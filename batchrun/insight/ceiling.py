@@ -29,7 +29,7 @@ class Ceiling:
 
 
 def ceiling_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Ceiling | None:
-    profile, share = record.profile, record.metrics.ceiling_share
+    profile = record.profile
     if profile is None:
         return None
     return Ceiling(
@@ -38,9 +38,17 @@ def ceiling_of(record: RunRecord, timeline: pa.Table, input_tokens: float) -> Ce
         mean_input_tokens=input_tokens,
         prefill_tokens_per_second=profile.prefill_rate(max(1.0, input_tokens)),
         decode_tokens_per_second=profile.best_decode_rate,
-        share=share,
-        doubt=doubt_of(profile, pc.max(timeline["running"]).as_py() or 0, share),
+        share=record.metrics.ceiling_share,
+        doubt=doubt_of_run(record, timeline),
     )
+
+
+def doubt_of_run(record: RunRecord, timeline: pa.Table) -> str | None:
+    """Why the profile that a run was foretold by is no measure of it."""
+    if record.profile is None:
+        return None
+    running = pc.max(timeline["running"]).as_py() or 0
+    return doubt_of(record.profile, running, record.metrics.ceiling_share)
 
 
 def doubt_of(profile: Profile, running: int, times_as_fast: float | None) -> str | None:

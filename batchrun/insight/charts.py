@@ -155,8 +155,8 @@ def nights(report: Report, width: float) -> str:
         hours.bar(
             places, [run.machine_seconds / 60 for run in runs], color=SERIES[1], label="machine time, min"
         )
-        for axes in picture.axes:
-            number_ticks(axes)
+        for axes, whole in zip(picture.axes, (True, False), strict=True):
+            number_ticks(axes, whole=whole)
             legend(axes)
         every = -(-len(runs) // 6)
         marks = [place for place in places if place % every == (len(runs) - 1) % every]

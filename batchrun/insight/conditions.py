@@ -9,7 +9,6 @@ from operator import ge, gt, le, lt
 
 from batchrun.errors import UsageError
 from batchrun.insight.figures import METRICS, Figure, Verdict
-from batchrun.insight.percentiles import LENGTHS
 
 _FORM = re.compile(r"\s*(\w+)\s*(?:@([^<>]+?))?\s*(>=|<=|>|<)\s*([+-]?)\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
 _OPERATIONS: dict[str, Callable[[float, float], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
@@ -30,7 +29,7 @@ class Condition:
     def measured(self, figure: Figure) -> float | None:
         """What of a figure is held against the value."""
         counts = METRICS[self.metric].counts and not self.in_percent
-        a, b = (figure.num_a, figure.num_b) if counts else (figure.a, figure.b)
+        a, b = (figure.num_a, figure.num_b) if counts else figure.of_rows
         if b is None or (self.is_change and a is None):
             return None
         if not self.is_change:
@@ -90,17 +89,17 @@ def parse_condition(text: str) -> Condition:
     )
 
 
-def judge(condition: Condition, figures: Sequence[Figure]) -> list[Outcome]:
-    """One outcome of each group that has the metric; none had requests of a length: nothing was measured for it.
-    Raises UsageError for a group that there can not be.
+def judge(condition: Condition, figures: Sequence[Figure], possible: Sequence[str] = ()) -> list[Outcome]:
+    """One outcome of each group that has the metric; of a group that is `possible`, and that nothing is in,
+    nothing was measured. Raises UsageError for a group that there can not be.
     """
     named = [figure for figure in figures if figure.metric == condition.metric]
     if condition.group is not None:
         groups = list(dict.fromkeys(figure.group for figure in figures if figure.group is not None))
-        if not any(_is_group(condition.group, group) for group in (*groups, *LENGTHS)):
+        if not any(_is_group(condition.group, group) for group in (*groups, *possible)):
             raise UsageError(
                 f"--fail-if {condition.text!r}: there is no group {condition.group!r}",
-                f"Groups: {'; '.join(groups or LENGTHS)}",
+                f"Groups: {'; '.join(groups or possible) or 'none'}",
             )
         named = [figure for figure in named if figure.group and _is_group(condition.group, figure.group)]
     found = [outcome for figure in named if (outcome := _outcome(condition, figure))]
@@ -129,7 +128,7 @@ def _outcome(condition: Condition, figure: Figure) -> Outcome | None:
         group=figure.group,
         holds=_OPERATIONS[condition.operation](measured, condition.value),
         measured=measured if isfinite(measured) else None,
-        a=figure.a,
-        b=figure.b,
+        a=figure.of_rows[0],
+        b=figure.of_rows[1],
         verdict=figure.verdict,
     )

@@ -98,10 +98,14 @@ def divide(
     profile: Profile | None,
     input_tokens: float,
     has_own_clock: bool = False,
+    is_doubted: bool = False,
 ) -> Division:
-    """Of a timeline, which may be empty. `input_tokens`: of a prompt, weighted by tokens."""
+    """Of a timeline, which may be empty. `input_tokens`: of a prompt, weighted by tokens. `is_doubted`: the profile is no
+    measure of the run (`ceiling.doubt_of`): then the night's own prices come first.
+    """
     intervals = intervals_of(timeline, max_num_seqs, has_own_clock=has_own_clock)
-    return Division(intervals=intervals, pricing=pricing_of(intervals, profile), input_tokens=input_tokens)
+    pricing = pricing_of(intervals, profile, is_doubted=is_doubted)
+    return Division(intervals=intervals, pricing=pricing, input_tokens=input_tokens)
 
 
 UNDIVIDED = divide(SCHEMA.empty_table(), max_num_seqs=1, profile=None, input_tokens=1.0)

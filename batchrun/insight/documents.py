@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from batchrun.database import Database, DatabaseError, OutOfMemory, literal, statements
-from batchrun.insight.facts import RunFacts
+from batchrun.insight.facts import RunFacts, damaged_files
 from batchrun.insight.lengths import Lengths, doubling_edges, even_edges, lengths_by_bucket
 from batchrun.insight.plan_rows import PlanRows
 from batchrun.insight.prices import Pricing
@@ -206,7 +205,9 @@ class _Reading:
         except OutOfMemory:
             raise
         except DatabaseError:
-            self._damages = tuple(f"request telemetry {path} is damaged" for path in _damaged(files))
+            self._damages = tuple(
+                f"request telemetry {path} is damaged" for path in damaged_files(files) or files
+            )
             self._execute("no_requests")
 
     def _plan_rows(self, examples: Sequence[int], listed: Sequence[int]) -> PlanRows:
@@ -298,19 +299,6 @@ class _Reading:
 
     def _one(self, name: str) -> tuple[Any, ...]:
         return self._database.one(self._named[name])
-
-
-def _damaged(files: list[Path]) -> list[Path]:
-    """Those that can not be opened, or all where the damage is deeper."""
-
-    def opens(path: Path) -> bool:
-        try:
-            pq.read_metadata(path)
-        except (OSError, pa.ArrowException):
-            return False
-        return True
-
-    return [path for path in files if not opens(path)] or files
 
 
 def _longest(rows: list[tuple[int, int, int]]) -> int:

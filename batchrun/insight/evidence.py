@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from batchrun.database import Database, DatabaseError, OutOfMemory, literal, statements
+from batchrun.insight.ceiling import doubt_of_run
 from batchrun.insight.division import UNDIVIDED, Division, divide, mean_input
 from batchrun.insight.facts import RunFacts
 from batchrun.insight.percentiles import Group, percentiles
@@ -11,7 +12,7 @@ from batchrun.insight.time_use import TimeUse, time_use
 from batchrun.run_record import RunRecord
 from batchrun.spec import JobSpec
 
-MIN_INTERVALS = 16
+FEWEST_TOKENS = 16
 """Output tokens of a request from which the median of its intervals says something."""
 LONG_PROMPT = 4096
 """Tokens of a prompt that is long beside others, where half of a step's budget is not less."""
@@ -133,12 +134,14 @@ def read_evidence(facts: RunFacts) -> Evidence:
         raise
     except DatabaseError:  # damaged, or of another version
         evidence = replace(evidence, is_telemetry_lost=True)
+    timeline = facts.timeline
     division = divide(
-        facts.timeline,
+        timeline,
         max_num_seqs=evidence.max_num_seqs,
         profile=record.profile,
         input_tokens=_input_tokens(evidence),
         has_own_clock=facts.has_own_clock,
+        is_doubted=doubt_of_run(record, timeline) is not None,
     )
     return replace(evidence, time=time_use(division), division=division)
 
@@ -158,7 +161,7 @@ def _with_requests(facts: RunFacts, evidence: Evidence) -> Evidence:
         groups=tuple(percentiles(facts.requests, facts.scratch)),
         requests=Requests(**asked) if asked.get("num_requests") else None,
         long_prompt=long_prompt,
-        beside=Beside(**_ask(facts, "beside", long=long_prompt, enough=MIN_INTERVALS)),
+        beside=Beside(**_ask(facts, "beside", long=long_prompt, enough=FEWEST_TOKENS)),
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from batchrun.errors import ConfigError, DamageError, UsageError
 from batchrun.run_record import RunRecord, RunState
@@ -52,6 +53,19 @@ class RunFacts:
     @property
     def scratch(self) -> Path:
         return self.workspace.job(self.record.job_id, self.record.seed).scratch
+
+
+def damaged_files(files: list[Path]) -> list[Path]:
+    """Those of some Parquet files that can not be opened; damage may be deeper."""
+
+    def opens(path: Path) -> bool:
+        try:
+            pq.read_metadata(path)
+        except (OSError, pa.ArrowException):
+            return False
+        return True
+
+    return [path for path in files if not opens(path)]
 
 
 def find_run(workspace: Workspace, given: str) -> RunFacts:

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from batchrun.insight.bootstrap import Difference, Interval
 from batchrun.insight.proportions import Pairs, Share, share_chance, share_difference
+from batchrun.insight.student import LEVEL
 
-LEVEL = 0.05
 """How often something is called different where nothing is, over all figures of a comparison together."""
 
 
@@ -97,8 +97,16 @@ class Figure:
     chance: float | None = None
     of_a: int | None = None
     of_b: int | None = None
+    num_texts: int | None = None
     is_paired: bool = False
     verdict: Verdict = Verdict.NOT_JUDGED
+
+    @property
+    def of_rows(self) -> tuple[float | None, float | None]:
+        """The values; of a share those of rows, also where those that are shown and judged are of texts."""
+        if self.of_a and self.of_b:
+            return self.num_a / self.of_a, self.num_b / self.of_b
+        return self.a, self.b
 
     @property
     def unit(self) -> str:
@@ -137,9 +145,12 @@ def of_shares(metric: str, a: Share, b: Share, *, group: str | None = None) -> F
 
 
 def of_pairs(figure: Figure, pairs: Pairs) -> Figure:
-    """The figure, whose values are of rows, with what the texts behind them say: copies of a text fail together."""
+    """The figure, whose numbers are of rows, with the shares of the texts behind them: copies of a text fail together."""
     return replace(
         figure,
+        a=pairs.a.value,
+        b=pairs.b.value,
+        num_texts=pairs.a.of,
         spread_a=pairs.a.interval,
         spread_b=pairs.b.interval,
         change=pairs.difference,

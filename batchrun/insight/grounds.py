@@ -47,6 +47,11 @@ def grounds_of_run(facts: RunFacts, note: Callable[[str], None]) -> Found:
         )
     longest = record.limits["max_model_len"] - spec.output.max_tokens
     load, attempts = _counted(facts, longest)
+    if not load.documents:
+        raise ConfigError(
+            f"all requests of run {record.run_id} failed",
+            f"See why: batchrun results {record.job_id} --only failed. Or give its corpus: batchrun capacity CORPUS.",
+        )
     profile = record.profile or _profile_of_job(facts, note)
     running = running_at_once(load, longest, record.limits["max_num_seqs"], record.limits["kv_tokens"])
     speed = Speed(profile=profile, longest=longest, running=running)

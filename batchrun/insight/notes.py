@@ -35,8 +35,8 @@ def notes_of(
         "request telemetry are lost.": record.stop_reason == "killed",
         "This run has computed no document. What is said of documents is said of the corpus as it stands.": not record.rows.computed,
         "There is no timeline of this run: nothing can be drawn over time.": is_lost and not file.exists(),
-        f"The timeline {file} is damaged, or of another version: nothing can be drawn over time.": not has_timeline
-        and file.exists(),
+        f"The timeline {file} is damaged, or of another version: nothing can be drawn over time.": file.exists()
+        and not facts.timeline.num_rows,
         f"Nothing is told of other runs whose records are damaged: {', '.join(map(str, damaged))}": bool(damaged),
         f"{telemetry}: how long a single document took is not known, and what is said of documents is said of the "
         "corpus as it stands.": bool(record.rows.computed)

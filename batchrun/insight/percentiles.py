@@ -13,7 +13,7 @@ LENGTHS = ("0–1K", "1K–8K", "8K–32K", "32K+")
 """Of input tokens, half-open."""
 LENGTH_EDGES = (1024, 8192, 32768)
 """Between them."""
-TIMES = ("_ms", "_p50", "_p95")
+SUFFIXES_OF_TIMES = ("_ms", "_p50", "_p95")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,8 @@ def percentiles(files: list[Path], scratch: Path) -> list[Group]:
 def _group(length: int | None, power: int | None, *rest: Any) -> Group:
     values = dict(zip(list(Group.__dataclass_fields__)[2:], rest, strict=True))
     spreads: dict[str, Any] = {
-        name: _quantiles(value) if name.endswith(TIMES) else value for name, value in values.items()
+        name: _quantiles(value) if name.endswith(SUFFIXES_OF_TIMES) else value
+        for name, value in values.items()
     }
     return Group(
         length=None if length is None else LENGTHS[length],

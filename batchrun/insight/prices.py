@@ -88,12 +88,13 @@ class Prices:
         return self.of_output * running / step
 
 
-def pricing_of(intervals: Intervals, profile: Profile | None) -> Pricing | None:
-    """The profile's, else the night's own; None where it has none."""
-    if profile is not None:
-        return Measured(profile=profile)
+def pricing_of(intervals: Intervals, profile: Profile | None, *, is_doubted: bool = False) -> Pricing | None:
+    """The profile's, else the night's own; None where it has none. A profile that `is_doubted` has the last word."""
+    measured = None if profile is None else Measured(profile=profile)
+    if measured is not None and not is_doubted:
+        return measured
     busy = intervals.seconds - intervals.idle
-    return learn_prices(busy, intervals.prefill, intervals.decode, intervals.steps)
+    return learn_prices(busy, intervals.prefill, intervals.decode, intervals.steps) or measured
 
 
 def learn_prices(seconds: Array, prefill: Array, decode: Array, steps: Array) -> Prices | None:

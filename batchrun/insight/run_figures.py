@@ -1,5 +1,7 @@
 """Figures of whole runs beside each other: rows, rates, seconds."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,13 +29,18 @@ Rows = tuple[RowCounts, RowCounts]
 
 
 def run_figures(
-    a: RunFacts, b: RunFacts, rows: Rows, failed: Pairs | None, price: float | None = None
+    a: RunFacts,
+    b: RunFacts,
+    rows: Rows,
+    files: Sequence[list[Path]],
+    failed: Pairs | None,
+    price: float | None = None,
 ) -> list[Figure]:
-    """Of two runs with their `rows` as they stand and, where they have the same texts, which of them `failed`; `price`
+    """Of two runs with their `rows` as they stand, the `files` of their request telemetry and, where they have the same texts, which of them `failed`; `price`
     is as `bill_of` has it. Raises DatabaseError.
     """
     records = (a.record, b.record)
-    tried = [retried(facts.requests, facts.scratch) for facts in (a, b)]
+    tried = [retried(each, a.scratch) for each in files]
     failures = of_shares(
         "rows_failed", *(Share(number=each.failed, of=each.ok + each.failed) for each in rows)
     )
@@ -114,8 +121,11 @@ def _rates(a: RunFacts, b: RunFacts) -> list[Figure]:
 
 def _reading_speed(facts: RunFacts) -> float | None:
     """Prompt tokens that were computed, again ones too: the record's own rate has those of the prefix cache as well."""
-    timeline, seconds = facts.timeline, facts.record.seconds.running
-    read = timeline["prefill_tokens"][-1].as_py() if timeline.num_rows else 0
+    timeline = facts.timeline
+    read, seconds = (
+        timeline[name][-1].as_py() if timeline.num_rows else 0
+        for name in ("prefill_tokens", "running_seconds")
+    )
     return read / seconds if read and seconds else None
 
 
@@ -138,9 +148,16 @@ def _spans(facts: RunFacts) -> dict[str, Floats]:
     timeline: pa.Table = facts.timeline
     columns = {
         name: timeline[name].to_numpy().astype(np.float64)
-        for name in ("seconds", "documents", "prefill_tokens", "decode_tokens", "kv_cache_usage", "running")
+        for name in (
+            "running_seconds",
+            "documents",
+            "prefill_tokens",
+            "decode_tokens",
+            "kv_cache_usage",
+            "running",
+        )
     }
-    seconds = np.diff(columns["seconds"])
+    seconds = np.diff(columns["running_seconds"])
     has_run = (columns["running"][1:] > 0) | (np.diff(columns["decode_tokens"]) > 0)
     amounts = {
         "prefill_tokens_per_second": np.diff(columns["prefill_tokens"]),

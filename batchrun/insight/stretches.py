@@ -6,7 +6,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-MOST = 200
+MOST_STRETCHES = 200
 """Of a sample: shorter ones are put together."""
 
 
@@ -19,7 +19,7 @@ def stretches_of(begins: Floats, ends: Floats) -> Integers:
     beside -= np.searchsorted(np.sort(ends), begins, side="left")
     order = np.argsort(ends, kind="stable")
     found = np.empty(len(ends), np.int64)
-    found[order] = _cut(beside[order].tolist(), -(-len(ends) // MOST))
+    found[order] = _cut(beside[order].tolist(), -(-len(ends) // MOST_STRETCHES))
     return found
 
 
@@ -38,17 +38,17 @@ def _cut(beside: list[int], least: int) -> list[int]:
 
 
 def singles(size: int) -> Integers:
-    """Each by itself, or with its neighbours where there would be more than MOST."""
-    return np.arange(size) // max(1, -(-size // MOST))
+    """Each by itself, or with its neighbours where there would be more than MOST_STRETCHES."""
+    return np.arange(size) // max(1, -(-size // MOST_STRETCHES))
 
 
 def crossed(a: Integers, b: Integers) -> Integers:
-    """What is in one stretch of both; more than MOST of these are put together by chance."""
+    """What is in one stretch of both; more than MOST_STRETCHES of these are put together by chance."""
     _, found = np.unique(a * (int(b.max()) + 1) + b, return_inverse=True)
     number = int(found.max()) + 1
-    if number <= MOST:
+    if number <= MOST_STRETCHES:
         return np.asarray(found, np.int64)
-    lots = np.random.default_rng(number).permutation(number) % MOST
+    lots = np.random.default_rng(number).permutation(number) % MOST_STRETCHES
     in_lots: Integers = lots[found]
     return in_lots
 

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -180,6 +181,21 @@ def test_damaged_telemetry_is_named(bench: Bench) -> None:
     assert f"{file} is damaged" in result.err
     assert "batchrun capacity CORPUS" in result.err
     assert 0 == bench.run("capacity", corpus).code
+
+
+def test_a_run_whose_requests_all_failed_is_no_plan(bench: Bench) -> None:
+    """Nothing of it can be counted on; its corpus can be asked for."""
+    write_night(bench)
+    took(bench, bench.corpus(night_texts(5, 1)))
+    [file] = bench.home.glob("**/requests/*.parquet")
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("error_type")
+    failed = pa.array(["engine_error"] * len(table), pa.string())
+    pq.write_table(table.set_column(place, table.schema.field(place), failed), file)
+    result = bench.run("capacity", "summarize")
+    assert 78 == result.code
+    assert "all requests of run" in result.err
+    assert "--only failed" in result.err
 
 
 def test_without_a_profile(bench: Bench) -> None:

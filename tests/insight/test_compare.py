@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import batchrun
@@ -238,6 +239,11 @@ def test_a_run_that_did_not_end_is_told(bench: Bench, monkeypatch: pytest.Monkey
     said = bench.run("compare", "one", "two", *gates).out
     assert "preemptions > 100: holds: nothing was measured that could say otherwise" in said
     assert "B is not complete: 10 of 10 rows have no verdict yet" in said
+    quiet = bench.run("compare", "one", "two", "--quiet", "--fail-if", "rows_pending > 0")
+    assert 3 == quiet.code
+    assert "B is not complete" in quiet.err
+    unasked = bench.run("compare", "two", "one", "--quiet", "--fail-if", "rows_pending > 0")
+    assert (0, "", "") == (unasked.code, unasked.out, unasked.err)
     assert 10 == found["summaries"]["counts"]["pending"]
 
 
@@ -371,6 +377,65 @@ def test_the_screen_is_a_hundred_and_ten_columns_wide(bench: Bench) -> None:
     [holding] = [line for line in lines if "ttft_p95 > +10%: holds of 0–1K: A " in line]
     assert "(not judged)" in " ".join(lines[lines.index(holding) :])
     assert "rows_failed > 0.5%: does not hold: A 0%, B 0%" in result.out
+
+
+def test_a_failing_text_that_stands_often_does_not_hide_others_that_got_worse(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, direction and interval are those of distinct texts; a gate is of rows."""
+    often = "Often. " * 20
+    corpus = bench.corpus([*[often] * 60, *texts(40)])
+    for name in ("seen", "good", "bad"):
+        spec(bench, name)
+    run(bench, "seen", corpus)
+    key = bench.output("seen.parquet")[0]["input_hash"]
+    with monkeypatch.context() as patch:
+        failing(patch, lambda request_id: request_id.startswith(key))
+        run(bench, "good", corpus)
+    with monkeypatch.context() as patch:
+        failing(patch, lambda request_id: not request_id.startswith(key) and int(request_id[:2], 16) < 128)
+        run(bench, "bad", corpus)
+    found = figure(compared(bench, "good", "bad"), "rows_failed")
+    assert found["a"] == pytest.approx(1 / 41)
+    assert found["b"] > 0.2
+    assert found["change"]["low"] <= found["b"] - found["a"] <= found["change"]["high"]
+    assert ["worse", 41] == [found["verdict"], found["num_texts"]]
+    assert [60, 100] == [found["num_a"], found["of_a"]]
+
+
+def test_a_truncated_file_of_requests_is_left_out_by_name(bench: Bench) -> None:
+    """The rest is compared."""
+    corpus = bench.corpus(texts(30))
+    for name in ("one", "two"):
+        spec(bench, name)
+        assert 0 == run(bench, name, corpus).code
+    [path] = bench.home.glob("checkpoints/two-*/seed-0/corpora/*/requests/*.parquet")
+    path.write_bytes(path.read_bytes()[:-50])
+    found = compared(bench, "one", "two")
+    assert f"their file {path} is damaged" in [each["reason"] for each in found["exclusions"]]
+    assert 0 == figure(found, "rows_failed")["b"]
+
+
+def test_a_rate_is_of_the_time_that_its_timeline_tells_of(bench: Bench) -> None:
+    """The record of a run that was killed is half a minute newer: nothing became slower for that."""
+    corpus = bench.corpus(texts(200))
+    for name in ("one", "two"):
+        spec(bench, name, decode_tokens_per_s=100)
+        assert 0 == run(bench, name, corpus).code
+    [path] = bench.home.glob("checkpoints/two-*/seed-0/corpora/*/timelines/*.parquet")
+    whole = pq.read_table(path)
+    pq.write_table(whole.slice(0, len(whole) // 2), path)
+    found = figure(compared(bench, "one", "two"), "prefill_tokens_per_second")
+    assert found["b"] == pytest.approx(found["a"], rel=0.2)
+
+
+def test_a_job_may_have_a_dot_in_its_name(bench: Bench) -> None:
+    """It is no file."""
+    corpus = bench.corpus(texts(5))
+    spec(bench, "summarize.v2")
+    assert 0 == run(bench, "summarize.v2", corpus).code
+    assert 0 == bench.run("compare", "summarize.v2", "summarize.v2").code
+    assert 0 == bench.run("capacity", "summarize.v2").code
 
 
 def test_documents_that_planning_failed_are_failed_ones(bench: Bench) -> None:

@@ -6,6 +6,7 @@ from batchrun.cli.compare_text import condition_text
 from batchrun.errors import UsageError
 from batchrun.insight.conditions import judge, parse_condition
 from batchrun.insight.figures import Figure
+from batchrun.insight.percentiles import LENGTHS
 
 FIGURES = (
     Figure(metric="rows_failed", a=0.001, b=0.012, num_a=1, num_b=12, of_a=1000, of_b=1000),
@@ -97,8 +98,12 @@ def test_a_group_that_there_is_not_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="there is no group '9K'"):
         judge(parse_condition("ttft_p95@9K > +10%"), FIGURES)
 
+    with pytest.raises(UsageError, match="there is no group '32K\\+'"):  # of a bench, whose groups are others
+        judge(parse_condition("ttft_p95@32K+ > +10%"), FIGURES)
+
 
 def test_a_length_that_no_request_of_the_night_had_was_not_measured() -> None:
     """The same gate stands on every night: without such requests it holds, and is no wrong command."""
-    [outcome] = judge(parse_condition("ttft_p95@32K+ > +10%"), FIGURES)
+    condition = parse_condition("ttft_p95@32K+ > +10%")
+    [outcome] = judge(condition, FIGURES, LENGTHS)
     assert [True, None, "32K+"] == [outcome.holds, outcome.measured, outcome.group]

@@ -138,7 +138,8 @@ def test_what_is_told_fits_the_terminal(columns: int, bench: Bench, monkeypatch:
         said = bench.run(*command)
         assert 0 == said.code, said.err
         assert columns >= max(len(line) for line in said.out.splitlines())
-        assert all(word in said.out for word in ("ITL", "0–1K") if command[0] == "report")
+        words = re.split(r"[\s:,]+", said.out)
+        assert all(word in words for word in ("ITL", "0–1K", "REQUESTS", "40") if command[0] == "report")
 
 
 def test_of_a_short_run_is_said_what_can_not_be_told(bench: Bench) -> None:

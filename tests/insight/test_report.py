@@ -176,6 +176,7 @@ def test_without_request_telemetry_the_page_says_so(night: Bench) -> None:
     page, result = report(night, "summarize")
     found = result.json
     assert "There is no request telemetry of this run" in page.text
+    assert "What held it up" in page.text
     assert [] == found["lists"]["slowest"] == found["lists"]["expensive"]
     assert not found["documents"]["of_run"]
     assert 38 == found["documents"]["buckets"][0]["num_ok"]

@@ -63,6 +63,18 @@ def test_few_samples_tell_nothing() -> None:
     assert 89 == used(timeline(100, running_seconds=later, num_steps=later)).seconds
 
 
+def test_a_profile_that_is_no_measure_of_the_run_gives_way_to_the_night() -> None:
+    """It has the word again where the night has none."""
+    telling = steps_of_reading_and_writing(15)
+    even = timeline(100)
+    found = [
+        divide(samples, max_num_seqs=64, profile=PROFILE, input_tokens=128, is_doubted=is_doubted).pricing
+        for samples in (telling, even)
+        for is_doubted in (False, True)
+    ]
+    assert ["profile", "timeline", "profile", "profile"] == [each.basis for each in found if each]
+
+
 def steps_of_reading_and_writing(seconds: float, every: float = 0.5) -> pa.Table:
     """60 steps that read 1,500 tokens in so many seconds, each with 5 steps of a second that write; sampled twice a
     second.
