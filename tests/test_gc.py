@@ -160,10 +160,12 @@ def test_a_plan_newer_than_the_last_run_keeps_its_spool(bench: Bench) -> None:
 def test_without_yes_a_damaged_segment_is_named_and_stays(nights: tuple[Bench, str]) -> None:
     """A dry run changes nothing on disk; the rows of other segments are found as ever."""
     bench, _ = nights
-    bench.segments()[-1].write_bytes(b"spoilt")
+    last = bench.segments()[-1]
+    spoilt = last.with_name(f"{last.stem}-1.parquet")
+    spoilt.write_bytes(b"spoilt")
     before = files(bench.home)
     found = bench.run("gc", "--json")
-    why = f"segment {bench.segments()[-1]} is damaged; the next run sets it aside and computes its rows again"
+    why = f"segment {spoilt} is damaged; the next run sets it aside and computes its rows again"
     assert [why] == [left["why"] for left in found.json["left"]]
     assert ["memo", "plan"] == kinds(found)
     assert before == files(bench.home)
