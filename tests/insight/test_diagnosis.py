@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from batchrun.insight.bottlenecks import diagnose, findings
 from batchrun.insight.evidence import read_evidence
 from batchrun.insight.facts import RunFacts
 from tests.commands import Bench, texts
 from tests.insight import scenes
-from tests.insight.scenes import SCENES, Scene
+from tests.insight.scenes import SCENES, WRITES, Scene
 
 
 @pytest.fixture
@@ -94,6 +96,11 @@ def test_a_night_at_its_ceiling_is_told_as_one(scene: Scene) -> None:
     [finding] = diagnose(long)
     assert "prefill" == finding.name
     assert "(by the profile)" in finding.evidence
+    assert long.record.profile is not None
+    alone = structs.replace(long.record.profile, decode=((1, WRITES),))  # of one sequence, where 64 ran
+    doubted = read_evidence(replace(long, record=replace(long.record, profile=alone)))
+    assert doubted.time is not None
+    assert "timeline" == doubted.time.basis
 
 
 def test_the_report_has_percentiles_and_findings(bench: Bench, scene: Scene) -> None:
