@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from tests.commands import Bench, texts
-from tests.insight.pages import Page, simulate
+from tests.commands import Bench
+from tests.insight.pages import Page
 
 
 def run_record(bench: Bench) -> Path:
@@ -23,15 +22,6 @@ def remove(bench: Bench, pattern: str) -> None:
     assert found
     for path in found:
         path.unlink()
-
-
-@pytest.fixture
-def night(bench: Bench) -> Bench:
-    """40 texts: one of them twice, one empty, one too long; run on a simulator that was calibrated."""
-    corpus = texts(38)
-    corpus += [corpus[3], "", "word " * 700]
-    assert 0 == simulate(bench, bench.corpus(corpus), "--max-error-rate", "0.5").code
-    return bench
 
 
 def change_timeline(bench: Bench, change: Callable[[pa.Table], pa.Table]) -> None:
