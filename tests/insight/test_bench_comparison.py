@@ -103,7 +103,7 @@ def test_the_command_takes_two_files(bench: Bench) -> None:
     gate = "tpot_p50@512 in, 64 out, 3 at once, cold > +10%"
     result = bench.run("compare", a, b, "--fail-if", gate)
     assert 3 == result.code, result.err
-    assert [] == [line for line in result.out.splitlines() if len(line) > 100]
+    assert [] == [line for line in result.out.splitlines() if len(line) > 110]
     assert "figures are within noise or not judged" in result.out
     assert "requests of 512 in, 64 out, 3 at once, cold" in result.out
     assert "4 at once" not in result.out
