@@ -65,7 +65,7 @@ def concurrency_label(power: int) -> str:
 def percentiles(files: list[Path], scratch: Path) -> list[Group]:
     """Of the requests in files of request telemetry that did not fail: by length, by concurrency, by both.
 
-    Percentiles are those of a t-digest: within 1 %, in the same memory for any number of requests. Raises DatabaseError
+    Percentiles are those of a t-digest: within 2 %, in the same memory for any number of requests. Raises DatabaseError
     where a file can not be read.
     """
     if not files:

@@ -79,7 +79,7 @@ def test_percentiles_are_by_length_and_by_concurrency(bench: Bench) -> None:
 
 
 def test_a_night_of_requests_takes_no_more_memory(bench: Bench) -> None:
-    """The database has 96 MB for them: percentiles are those of the values to 1 %, and nothing is called damaged."""
+    """The database has 96 MB for them: percentiles are those of the values to 2 %, and nothing is called damaged."""
     bench.submit(bench.corpus(texts(3)))
     facts = find_run(Workspace(home=bench.home), "summarize")
     number, random = 400_000, np.random.default_rng(1)
