@@ -55,11 +55,13 @@ class Measured:
         return np.asarray(intervals.decode * np.array(prices), dtype=float)
 
     def growth(self, running: float) -> float | None:
-        """Between half of the sequences and all of them; None where fewer than that were measured."""
+        """Between half of the sequences and all of them; None where fewer than that were measured. Not below 0: more
+        sequences make no token quicker, a machine that was busy while few were measured does.
+        """
         if running < 2 or self.profile.decode[-1][0] < 2:  # noqa: PLR2004 - a half and a whole
             return None
         half, whole = (number * self.of_output_token(number) for number in (running / 2, running))
-        return float(np.log2(whole / half))
+        return max(0.0, float(np.log2(whole / half)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,14 @@ def test_few_samples_tell_nothing() -> None:
     assert 89 == used(timeline(100, running_seconds=later, num_steps=later)).seconds
 
 
+def test_more_sequences_make_no_token_quicker() -> None:
+    """Whatever a profile says that was measured on a busy machine."""
+    busy = structs.replace(PROFILE, decode=((1, 1.0), (2, 8.0)))
+    pricing = division(timeline(40), busy).pricing
+    assert pricing is not None
+    assert 0.0 == pricing.growth(2)
+
+
 def test_a_profile_that_is_no_measure_of_the_run_gives_way_to_the_night() -> None:
     """It has the word again where the night has none."""
     telling = steps_of_reading_and_writing(15)
